@@ -6,15 +6,125 @@ Memory goes by machines and commitments, which are bounded, and not by lines.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
-from math import ceil, floor
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import ceil, floor, fsum
 
-from llm_serving_exporter.model.record import Struct, field
-from llm_serving_review.bills.charge import Charge, Kind
-from llm_serving_review.bills.coverage import Coverage, Span
-from llm_serving_review.bills.resources import is_one_machine, normalise_resource
-from llm_serving_review.bills.scope import Scope
+from llm_serving_exporter.model.record import Struct, field, replace
+from llm_serving_review.bills.charge import Charge, InstanceTypes, Kind, is_one_machine, normalise_resource
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
+
+# --- What a bill covers of a week, by the times of its lines of usage. Each cloud writes its bill at its own time, and has one of these.
+
+
+Span = tuple[float, float]
+# an account's bill without a line of anything for longer than that lacks a file
+_LONGEST_SILENCE = 72 * HOUR_SECONDS
+# within a bill so much without a line of anything is worth a look
+_LEAST_HOLE_HOURS = 24
+
+
+class Coverage:
+    """Takes the times of lines in any order."""
+
+    def __init__(self, begin: float, end: float) -> None:
+        """The week, Unix seconds."""
+        self._begin, self._end = begin, end
+        self._first_hour = floor(begin / HOUR_SECONDS)
+        # 1 for each UTC hour of the week that any line touches
+        self._hours = bytearray(ceil(end / HOUR_SECONDS) - self._first_hour)
+        # the first and the last moment of lines that lie in the week, and of those beside it the nearest
+        self._inside: Span | None = None
+        self._before: float | None = None
+        self._after: float | None = None
+
+    def note(self, begin: float, end: float) -> None:
+        """One more line."""
+        if end <= self._begin:
+            if self._before is None or end > self._before:
+                self._before = end
+            return
+        if begin >= self._end:
+            if self._after is None or begin < self._after:
+                self._after = begin
+            return
+        if self._inside is None:
+            self._inside = begin, end
+        elif begin < self._inside[0] or end > self._inside[1]:
+            self._inside = min(begin, self._inside[0]), max(end, self._inside[1])
+        first = max(0, floor(begin / HOUR_SECONDS) - self._first_hour)
+        last = min(len(self._hours), ceil(end / HOUR_SECONDS) - self._first_hour)
+        self._hours[first:last] = b"\1" * (last - first)
+
+    def find(self) -> Span | None:
+        """What is covered, Unix seconds; None for nothing. Lines on both sides of a long time without any do not cover it: a file is
+        missing there."""
+        before, after = self._before, self._after
+        if self._inside is None:
+            is_near = before is not None and after is not None and after - before <= _LONGEST_SILENCE
+            return (self._begin, self._end) if is_near else None
+        first, last = self._inside
+        if before is not None and first - before <= _LONGEST_SILENCE:
+            first = self._begin
+        if after is not None and after - last <= _LONGEST_SILENCE:
+            last = self._end
+        return max(first, self._begin), min(last, self._end)
+
+    def find_holes(self) -> list[Span]:
+        """A day and more between two lines of the week, Unix seconds."""
+        touched = [hour for hour, is_touched in enumerate(self._hours, self._first_hour) if is_touched]
+        return [
+            ((before + 1) * HOUR_SECONDS, after * HOUR_SECONDS)
+            for before, after in pairwise(touched)
+            if after - before > _LEAST_HOLE_HOURS
+        ]
+
+
+# --- Which lines of a bill are compared: GPUs of the fleet's accounts. All others are one sum.
+
+
+class Scope:
+    """Decides line by line.
+
+    A line about an instance goes by the instance's type; one that says no type, as on bills that list cores, memory and GPUs of a machine
+    each by itself, by whether its machine is known.
+    """
+
+    def __init__(self, types: InstanceTypes, accounts: Collection[str], known: Collection[str]) -> None:
+        """`accounts`: () for all. `known`: machines that were metered or are mapped, by `normalise_resource`."""
+        self._types = types
+        self._accounts = frozenset(account.lower() for account in accounts)
+        self._known = frozenset(known)
+
+    @property
+    def has_accounts(self) -> bool:
+        """Whether the settings list accounts."""
+        return bool(self._accounts)
+
+    def cover_account(self, charge: Charge) -> bool:
+        """Whether the line is of an account whose bill is compared."""
+        if not self._accounts:
+            return True
+        # Azure's are paths, such as /subscriptions/…, of which the last part is enough
+        account = charge.account.lower()
+        return account in self._accounts or account.rsplit("/", 1)[-1] in self._accounts
+
+    def cover_usage(self, charge: Charge) -> bool:
+        """Whether a line of usage is compared."""
+        if charge.instance_type and self._types.cover(charge.instance_type):
+            return True
+        if not charge.instance_type and not charge.is_compute:
+            return False
+        return self.name_machine(charge)
+
+    def name_machine(self, charge: Charge) -> bool:
+        """Whether a line names a machine that was metered or is mapped, whatever it is about."""
+        return bool(charge.resource) and normalise_resource(charge.resource) in self._known
+
+    def cover_type(self, instance_type: str) -> bool:
+        """Whether a type of instances, or a family of them, is compared."""
+        return self._types.cover_family(instance_type)
+
 
 # machines and commitments that have rows of their own; further ones are added up as one
 MOST_MACHINES = 10_000
@@ -278,3 +388,83 @@ class Ledger:
 
     def _zeros(self) -> array[float]:
         return array("d", bytes(8 * self.slots))
+
+
+# --- Which part of the week a bill can be compared over: its hours, or its whole days in UTC. Pure.
+
+
+_DAY_HOURS = 24
+# lines of the last days are still added and changed: clouds say so of 24 h (AWS, Azure) and of more where usage is reported late
+PRELIMINARY_SECONDS = 72 * HOUR_SECONDS
+
+
+class Period(Struct, frozen=True):
+    """What is compared."""
+
+    begin: float  # Unix seconds
+    end: float  # Unix seconds
+    first: int  # the first slot of the week that counts
+    last: int  # the slot after the last
+    step: int  # slots that are compared as one: 1, or 24 for whole days in UTC
+    # what of it each cloud's bill covers, by the cloud; {} where nobody tells them apart
+    by_cloud: Mapping[str, Period] = field(default_factory=dict)
+
+    @property
+    def by_days(self) -> bool:
+        """Whether whole days in UTC are compared."""
+        return self.step == _DAY_HOURS
+
+    @property
+    def hours(self) -> float:
+        """Its length."""
+        return (self.end - self.begin) / HOUR_SECONDS
+
+    def fold(self, slots: Sequence[float]) -> list[float]:
+        """Values by slot of the week -> by what is compared."""
+        if not slots:
+            return [0.0] * len(range(self.first, self.last, self.step))
+        return [fsum(slots[at : at + self.step]) for at in range(self.first, self.last, self.step)]
+
+    def of_clouds(self, clouds: Iterable[str]) -> Period:
+        """What the bills of these clouds cover; all of it where none of them has a bill."""
+        found = [self.by_cloud[cloud] for cloud in clouds if cloud in self.by_cloud]
+        return _join(found) if found else self
+
+
+def find_period(ledger: Ledger, week: Week) -> Period | None:
+    """The part of the week that the bill covers; None where it covers none. Each cloud's bill has its own part, and the whole reaches from
+    the first of them to the last. With any line of a day it is cut to whole days in UTC."""
+    found = {
+        cloud: part
+        for cloud, covered in ledger.find_covered().items()
+        if (part := _cut(covered, ledger, week)) is not None
+    }
+    return replace(_join(list(found.values())), by_cloud=found) if found else None
+
+
+def _join(parts: Sequence[Period]) -> Period:
+    return Period(
+        min(one.begin for one in parts), max(one.end for one in parts), min(one.first for one in parts),
+        max(one.last for one in parts), parts[0].step,
+    )  # fmt: skip
+
+
+def _cut(covered: Span, ledger: Ledger, week: Week) -> Period | None:
+    begin, end = floor(covered[0] / HOUR_SECONDS), ceil(covered[1] / HOUR_SECONDS)
+    step = 1
+    if ledger.daily_lines:
+        step = _DAY_HOURS
+        # a day that the week cuts cannot be compared
+        begin = ceil(covered[0] / HOUR_SECONDS / step) * step
+        end = floor(covered[1] / HOUR_SECONDS / step) * step
+    if begin >= end:
+        return None
+    first, last = begin - ledger.first_hour, end - ledger.first_hour
+    return Period(
+        max(week.begin, begin * HOUR_SECONDS), min(week.end, end * HOUR_SECONDS), max(0, first), min(ledger.slots, last), step
+    )  # fmt: skip
+
+
+def is_preliminary(ledger: Ledger, now: float) -> bool:
+    """Whether lines may still be added or changed. `now`: Unix seconds."""
+    return ledger.covers_to is not None and ledger.covers_to > now - PRELIMINARY_SECONDS

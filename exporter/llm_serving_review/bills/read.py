@@ -7,19 +7,12 @@ import time
 from collections.abc import Callable, Collection
 
 from llm_serving_exporter.model.record import Struct
-from llm_serving_review.bills.charge import BillError, CurrencyError, Fault, LineError
-from llm_serving_review.bills.columns import Columns
-from llm_serving_review.bills.csv_rows import CsvRows
-from llm_serving_review.bills.cur import CurReader
-from llm_serving_review.bills.files import find_bill_files
-from llm_serving_review.bills.focus import FocusReader
-from llm_serving_review.bills.instances import GPU_FAMILIES, InstanceTypes
-from llm_serving_review.bills.ledger import Ledger
-from llm_serving_review.bills.parquet_rows import ParquetRows
-from llm_serving_review.bills.scope import Scope
-from llm_serving_review.bills.tags import TagReader
+from llm_serving_review.bills.charge import GPU_FAMILIES, BillError, CurrencyError, Fault, InstanceTypes, LineError
+from llm_serving_review.bills.files import CsvRows, ParquetRows, find_bill_files
+from llm_serving_review.bills.formats import Columns, CurReader, FocusReader, TagReader
+from llm_serving_review.bills.ledger import Ledger, Scope
 from llm_serving_review.evidence.week import Week
-from llm_serving_review.settings.bills import BillSettings
+from llm_serving_review.settings.settings import BillSettings
 
 # faults that are shown; the others are counted
 MOST_FAULTS = 10

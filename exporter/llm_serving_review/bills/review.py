@@ -9,27 +9,76 @@ from math import fsum
 from llm_serving_exporter.model.cost import RateKind
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.render.numbers import signed_usd_to_the_cent, usd, usd_to_the_cent
+from llm_serving_exporter.render.numbers import signed_percent, signed_usd_to_the_cent, usd, usd_to_the_cent
 from llm_serving_exporter.settings.problems import shown
-from llm_serving_review.bills.charge import BillError
+from llm_serving_review.bills.charge import (
+    CLOUD_NAMES,
+    GPU_FAMILIES,
+    BillError,
+    InstanceTypes,
+    find_cloud,
+    normalise_resource,
+)
 from llm_serving_review.bills.compare import BillReview, Comparison, compare
-from llm_serving_review.bills.instances import GPU_FAMILIES, InstanceTypes
-from llm_serving_review.bills.ledger import MOST_MACHINES, REST, Ledger, Sum
-from llm_serving_review.bills.mapping import LABELS, Found
-from llm_serving_review.bills.period import Period, find_period, is_preliminary
+from llm_serving_review.bills.files import LABELS, Found
+from llm_serving_review.bills.ledger import MOST_MACHINES, REST, Ledger, Period, Scope, Sum, find_period, is_preliminary
 from llm_serving_review.bills.read import Bill, read_bill
-from llm_serving_review.bills.resources import CLOUD_NAMES, find_cloud, normalise_resource
-from llm_serving_review.bills.scope import Scope
-from llm_serving_review.bills.words import write_difference, write_left_out
-from llm_serving_review.evidence.places import NodePlaces
-from llm_serving_review.evidence.usage import Evidence
+from llm_serving_review.evidence.usage import Evidence, NodePlaces
 from llm_serving_review.evidence.week import HOUR_SECONDS
-from llm_serving_review.figures.counted_once import count_once
 from llm_serving_review.figures.findings import BILL_RULE, Finding
 from llm_serving_review.figures.metered_hours import MeteredHour, measure_metered_hours
 from llm_serving_review.figures.rates import find_rates_of_kind, sum_unused_usd
 from llm_serving_review.figures.review import Review
+from llm_serving_review.figures.totals import count_once
 from llm_serving_review.settings.settings import Settings
+
+# --- What page one, the findings and the summary say of a bill, in sentences.
+
+
+# by the names of `Reasons`
+REASONS = {
+    "not_metered": "Billed, not metered",
+    "not_billed": "Metered, not billed",
+    "hours": "Other hours",
+    "unused_gpus": "GPUs of a machine that no target uses",
+    "price": "Another price",
+    "undivided": "Hours, unused GPUs or price: the bill counts no hours",
+    "unused_commitments": "Unused commitments",
+}
+_LEAST_CENT = 0.005
+_SHOWN_LEFT_OUT = 2
+
+
+def write_difference(found: BillReview) -> str:
+    """Both sums, what the bill has more, and the reason with most of it; why nothing is compared where nothing is."""
+    if found.comparison is None:
+        return f"The bill is not compared: {found.refused}."
+    total, apart = found.comparison.total, found.comparison.total.difference_usd
+    begin = f"{'Preliminary: the' if found.preliminary else 'The'} bill says {usd(total.billed_usd)}"
+    if not apart:
+        return f"{begin}, as much as was metered."
+    ratio = total.difference_ratio
+    share = f" ({signed_percent(ratio)})" if ratio is not None else ""
+    name, value = max(found.comparison.reasons.parts().items(), key=lambda item: abs(item[1]))
+    words = REASONS[name][0].lower() + REASONS[name][1:] if not REASONS[name].startswith("GPU") else REASONS[name]
+    most = f" Most of it: {words}, {usd(value)}." if abs(value) >= _LEAST_CENT else ""
+    more = "more" if apart > 0 else "less"
+    return f"{begin}, {usd(abs(apart))} {more} than the {usd(total.metered_usd)} that were metered{share}.{most}"
+
+
+def write_left_out(found: BillReview) -> str:
+    """What of the bill in that time is in no sum, with the largest of it; "" for nothing, or where nothing is compared."""
+    if found.comparison is None:
+        return ""
+    beside = [(what, one.effective_usd) for what, one in found.beside if abs(one.effective_usd) >= _LEAST_CENT]
+    if not beside:
+        return ""
+    beside.sort(key=lambda item: -abs(item[1]))
+    parts = [f"{what} {usd(value)}" for what, value in beside[:_SHOWN_LEFT_OUT]]
+    if len(beside) > _SHOWN_LEFT_OUT:
+        parts.append(f"{len(beside) - _SHOWN_LEFT_OUT} more")
+    return f"Left out of it: {usd(fsum(value for _, value in beside))} ({', '.join(parts)})."
+
 
 # an hour of a machine has one hour; more is a line that came twice
 _DOUBLE = 1.001

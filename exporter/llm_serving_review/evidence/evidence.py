@@ -12,20 +12,26 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.text import count_nouns, on_one_line
 from llm_serving_exporter.settings.kinds import format_duration
 from llm_serving_review.evidence import context, names
-from llm_serving_review.evidence.across import Across, is_booked, measure_across
+from llm_serving_review.evidence.context import read_tenants
 from llm_serving_review.evidence.fetch import MINUTE_SECONDS, Reader
-from llm_serving_review.evidence.gaps import Who, add_recovered, clip_to_week, describe_gap, find_silences
-from llm_serving_review.evidence.presence import (
+from llm_serving_review.evidence.gaps import (
+    Across,
     Part,
     Reason,
     Scrape,
     Watching,
+    Who,
+    add_recovered,
+    clip_to_week,
     count_minutes,
+    describe_gap,
     divide_silence,
+    find_silences,
+    is_booked,
+    measure_across,
     read_labels,
     watch_exporters,
 )
-from llm_serving_review.evidence.tenants import read_tenants
 from llm_serving_review.evidence.usage import Absence, Evidence, Gap, Usage
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week, week_before
 

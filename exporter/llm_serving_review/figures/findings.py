@@ -9,15 +9,13 @@ from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd
 from llm_serving_review.evidence.usage import Gap
-from llm_serving_review.figures.causes import write_causes
-from llm_serving_review.figures.change import Change
-from llm_serving_review.figures.formulas import change
+from llm_serving_review.figures.actions import Spare
+from llm_serving_review.figures.change import Change, write_causes
 from llm_serving_review.figures.outlook import Outlook
 from llm_serving_review.figures.pools import Pools
 from llm_serving_review.figures.rates import Commitment
 from llm_serving_review.figures.rows import AlertSums, Attainment, ModelRow
-from llm_serving_review.figures.spare import Spare
-from llm_serving_review.figures.totals import Totals, say_counted
+from llm_serving_review.figures.totals import Totals, change, say_counted
 
 _SHOWN_MODELS = 3
 

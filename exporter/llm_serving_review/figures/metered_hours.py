@@ -20,11 +20,9 @@ from math import fsum
 from typing import NamedTuple
 
 from llm_serving_exporter.model.record import Struct
-from llm_serving_review.evidence.places import NodePlaces
-from llm_serving_review.evidence.usage import Book, Gauge, Hours, Owner, Usage, drop_unknown, sum_by_hour
+from llm_serving_review.evidence.usage import Book, Gauge, Hours, NodePlaces, Owner, Usage, drop_unknown, sum_by_hour
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
-from llm_serving_review.figures.gpu_prices import GpuKinds
-from llm_serving_review.figures.rates import Where, fleet_of_gauge, fleet_of_owner
+from llm_serving_review.figures.rates import GpuKinds, Where, fleet_of_gauge, fleet_of_owner
 from llm_serving_review.tables.sums import group_by_key
 
 

@@ -12,14 +12,22 @@ from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, RateKind
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.render.numbers import hours as write_hours
 from llm_serving_exporter.render.numbers import usd
-from llm_serving_review.evidence.places import NodePlaces
-from llm_serving_review.evidence.usage import Book, Gap, Hours, Usage
+from llm_serving_review.evidence.usage import Book, Gap, Hours, NodePlaces, Usage
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
-from llm_serving_review.figures.coverage import Seen
 from llm_serving_review.figures.metered_hours import MeteredHour, measure_metered_hours
-from llm_serving_review.figures.pool_doubts import Doubts, find_hidden, is_hidden
-from llm_serving_review.figures.pool_hours import OpenUse, PoolHour, apply_to_hour, find_card, order_pools
-from llm_serving_review.figures.pool_moves import Move, find_moves
+from llm_serving_review.figures.outlook import Seen
+from llm_serving_review.figures.pool_hours import (
+    Doubts,
+    Move,
+    OpenUse,
+    PoolHour,
+    apply_to_hour,
+    find_card,
+    find_hidden,
+    find_moves,
+    is_hidden,
+    order_pools,
+)
 from llm_serving_review.figures.rates import Commitment, find_rates_of_kind
 from llm_serving_review.tables.sums import group_by_key, sum_by_key
 

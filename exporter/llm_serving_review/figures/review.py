@@ -12,17 +12,19 @@ from llm_serving_review.evidence import names
 from llm_serving_review.evidence.past import Past
 from llm_serving_review.evidence.usage import Evidence, Gap, Hours, Usage, sum_by_hour
 from llm_serving_review.evidence.week import Week
-from llm_serving_review.figures.actions import Action, choose_actions
+from llm_serving_review.figures.actions import Action, Spare, choose_actions, measure_spare
 from llm_serving_review.figures.beyond import NOT_BEYOND, Beyond, ReadWeek, look_beyond
 from llm_serving_review.figures.change import Change, explain_change
-from llm_serving_review.figures.checks import CheckRow, sum_checks
-from llm_serving_review.figures.comparable import can_split, explain_no_comparison, note_gaps
-from llm_serving_review.figures.counted_once import count_once, find_counting
-from llm_serving_review.figures.coverage import measure_coverage
 from llm_serving_review.figures.findings import Facts, Finding, apply_rules
-from llm_serving_review.figures.outlook import Outlook, project_month
-from llm_serving_review.figures.pool_cash import PoolCash
-from llm_serving_review.figures.pool_moves import sum_moves
+from llm_serving_review.figures.outlook import (
+    Outlook,
+    can_split,
+    explain_no_comparison,
+    measure_coverage,
+    note_gaps,
+    project_month,
+)
+from llm_serving_review.figures.pool_hours import PoolCash, sum_moves
 from llm_serving_review.figures.pools import Pools, measure_pools, note_pools, sum_effect, sum_effect_seen
 from llm_serving_review.figures.rates import (
     Commitment,
@@ -37,6 +39,7 @@ from llm_serving_review.figures.rates import (
 from llm_serving_review.figures.rows import (
     AlertSums,
     Attainment,
+    CheckRow,
     InvoiceRow,
     LabelRow,
     ModelRow,
@@ -47,13 +50,12 @@ from llm_serving_review.figures.rows import (
     build_node_rows,
     measure_attainments,
     sum_alerts,
+    sum_checks,
     sum_invoice,
 )
-from llm_serving_review.figures.spare import Spare, measure_spare
 from llm_serving_review.figures.split import Split
-from llm_serving_review.figures.tenant_costs import TenantSplit
-from llm_serving_review.figures.tenants import split_by_tenant
-from llm_serving_review.figures.totals import PHASES, Totals, sum_usage
+from llm_serving_review.figures.tenants import TenantSplit, split_by_tenant
+from llm_serving_review.figures.totals import PHASES, Totals, count_once, find_counting, sum_usage
 from llm_serving_review.settings.settings import Settings
 from llm_serving_review.tables.sums import group_by_key, sum_by_key, sum_known
 

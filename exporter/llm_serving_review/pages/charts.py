@@ -13,8 +13,7 @@ from llm_serving_exporter.render.numbers import amount, signed_usd_to_the_cent, 
 from llm_serving_exporter.render.numbers import hours as hours_text
 from llm_serving_review.evidence.usage import Hours
 from llm_serving_review.evidence.week import Hour, Week
-from llm_serving_review.figures.month import MonthToDate
-from llm_serving_review.figures.trend import TrendWeek
+from llm_serving_review.figures.past_weeks import MonthToDate, TrendWeek
 
 WIDTH = 420
 # shades of a heatmap above 0

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from llm_serving_exporter.model.text import blank_unprintable
 from llm_serving_review.evidence.week import HOUR_SECONDS
 from llm_serving_review.figures.review import Review
-from llm_serving_review.figures.tenant_costs import TenantCost, TenantSplit
+from llm_serving_review.figures.tenants import TenantCost, TenantSplit
 from llm_serving_review.figures.totals import PHASES, STATES, TOKEN_PHASES, Totals
 
 LABELS = (

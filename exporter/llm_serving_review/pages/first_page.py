@@ -10,13 +10,12 @@ from zoneinfo import ZoneInfo
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, usd
-from llm_serving_review.bills.words import write_difference, write_left_out
-from llm_serving_review.figures.causes import write_causes
+from llm_serving_review.bills.review import write_difference, write_left_out
+from llm_serving_review.figures.change import write_causes
 from llm_serving_review.figures.findings import CAUSE_RULE
-from llm_serving_review.figures.formulas import change, ratio
-from llm_serving_review.figures.month import MonthToDate
+from llm_serving_review.figures.past_weeks import MonthToDate
 from llm_serving_review.figures.review import Review
-from llm_serving_review.figures.totals import say_counted
+from llm_serving_review.figures.totals import change, ratio, say_counted
 from llm_serving_review.pages.charts import draw_month_bar, draw_share, draw_spark
 from llm_serving_review.pages.tables import COST, HOME, LATENCY, LONGEST_NAME, MODEL_VARIABLE, Shown, link_week
 

@@ -17,11 +17,10 @@ from llm_serving_exporter.render.numbers import (
     usd,
     usd_plain,
 )
-from llm_serving_review.figures.formulas import change
-from llm_serving_review.figures.month import MonthToDate
-from llm_serving_review.figures.past_weeks import BEFORE_COMMITMENTS, Source
+from llm_serving_review.figures.beyond import Measure, UnusualDay
+from llm_serving_review.figures.past_weeks import BEFORE_COMMITMENTS, MonthToDate, Source
 from llm_serving_review.figures.review import Review
-from llm_serving_review.figures.unusual_days import Measure, UnusualDay
+from llm_serving_review.figures.totals import change
 from llm_serving_review.pages.charts import draw_month, draw_trend
 from llm_serving_review.pages.tables import (
     COST,

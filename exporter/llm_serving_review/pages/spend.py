@@ -17,13 +17,12 @@ from llm_serving_exporter.render.numbers import (
     usd,
     usd_plain,
 )
-from llm_serving_review.figures.causes import CAUSE_WORDS
-from llm_serving_review.figures.formulas import change, ratio
+from llm_serving_review.figures.change import CAUSE_WORDS
 from llm_serving_review.figures.outlook import ApiComparison, Outlook
 from llm_serving_review.figures.review import Review, sum_by_day
 from llm_serving_review.figures.rows import ModelRow
 from llm_serving_review.figures.split import Split
-from llm_serving_review.figures.totals import PHASES, TOKEN_PHASES, Totals, say_counted
+from llm_serving_review.figures.totals import PHASES, TOKEN_PHASES, Totals, change, ratio, say_counted
 from llm_serving_review.pages.charts import draw_causes, draw_days, draw_stacked_bar
 from llm_serving_review.pages.tables import (
     BLANK,

@@ -17,17 +17,15 @@ from llm_serving_exporter.render.numbers import (
     signed_usd_to_the_cent,
     usd,
 )
-from llm_serving_review.figures.causes import CAUSE_WORDS, write_causes
+from llm_serving_review.figures.change import CAUSE_WORDS, write_causes
 from llm_serving_review.figures.findings import BILL_RULE, CAUSE_RULE
-from llm_serving_review.figures.formulas import change
-from llm_serving_review.figures.month import MonthToDate
+from llm_serving_review.figures.past_weeks import MonthToDate
 from llm_serving_review.figures.review import Review
-from llm_serving_review.figures.tenant_costs import TenantSplit
-from llm_serving_review.figures.totals import PHASES, say_counted
-from llm_serving_review.pages.bills import write_headline
+from llm_serving_review.figures.tenants import TenantSplit
+from llm_serving_review.figures.totals import PHASES, change, say_counted
+from llm_serving_review.pages.bills import write_headline, write_pool_line
 from llm_serving_review.pages.first_page import write_known_hours, write_month
 from llm_serving_review.pages.history import write_unusual_day
-from llm_serving_review.pages.pools import write_pool_line
 from llm_serving_review.tables.sums import sum_by_key
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")

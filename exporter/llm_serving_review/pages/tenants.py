@@ -8,9 +8,9 @@ from typing import Any
 
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.render.numbers import NOTHING, amount, percent, usd, usd_plain
-from llm_serving_review.figures.formulas import ratio
 from llm_serving_review.figures.review import Review
-from llm_serving_review.figures.tenant_costs import LEAST_SCALE, MOST_SCALE, TenantCost, TenantSplit
+from llm_serving_review.figures.tenants import LEAST_SCALE, MOST_SCALE, TenantCost, TenantSplit
+from llm_serving_review.figures.totals import ratio
 from llm_serving_review.pages.tables import MOST_ROWS, Cell, Column, Marked, Shown, make_table, name_column
 from llm_serving_review.tables.sums import sum_known
 

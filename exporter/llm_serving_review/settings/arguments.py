@@ -14,9 +14,7 @@ from llm_serving_exporter.settings.flags import CommandParser, FlagReader
 from llm_serving_exporter.settings.options import Context, Host
 from llm_serving_exporter.settings.problems import Place
 from llm_serving_review.settings import file as settings_file
-from llm_serving_review.settings import kinds as settings_kinds
-from llm_serving_review.settings.bills import read_bill_flags
-from llm_serving_review.settings.settings import Settings
+from llm_serving_review.settings.settings import KEEP, LABEL, TEXT, URL, ZONE, Settings, read_bill_flags
 
 _DESCRIPTION = """\
 Reads a week of the exporter's series from Prometheus and writes what serving cost, where it went, why it changed and what to do
@@ -147,9 +145,9 @@ def read_since(arguments: argparse.Namespace) -> int | None:
 
 def _lay_flags_over(settings: Settings, flags: FlagReader) -> Settings:
     server = settings.server
-    url = flags.value("--prometheus.url", settings_kinds.URL)
+    url = flags.value("--prometheus.url", URL)
     token, password = flags.value("--bearer-token-file", kinds.PATH), flags.value("--password-file", kinds.PATH)
-    username = flags.value("--username", settings_kinds.TEXT)
+    username = flags.value("--username", TEXT)
     if (username is None) != (password is None) or (username is not None and token is not None):
         fix = "Give both, or --bearer-token-file alone."
         flags.refuse("--username", "it stands with --password-file, and without a token", fix)
@@ -159,14 +157,14 @@ def _lay_flags_over(settings: Settings, flags: FlagReader) -> Settings:
         server = replace(server, bearer_token=None, basic_username=username, basic_password=Secret(file=password))
     ca_file = flags.value("--ca-file", kinds.PATH)
     server = replace(server, url=url or server.url, ca_file=ca_file or server.ca_file)
-    keep = flags.value("--keep", settings_kinds.KEEP)
+    keep = flags.value("--keep", KEEP)
     bills = read_bill_flags(settings.bills, flags)
     return replace(
         settings,
         server=server,
-        timezone=flags.value("--timezone", settings_kinds.ZONE) or settings.timezone,
-        identity_labels=flags.values("--identity-label", settings_kinds.LABEL) or settings.identity_labels,
-        by_labels=flags.values("--by-label", settings_kinds.LABEL) or settings.by_labels,
+        timezone=flags.value("--timezone", ZONE) or settings.timezone,
+        identity_labels=flags.values("--identity-label", LABEL) or settings.identity_labels,
+        by_labels=flags.values("--by-label", LABEL) or settings.by_labels,
         out=flags.value("--output-dir", kinds.PATH) or settings.out,
         keep=keep if keep is not None else settings.keep,
         bills=bills,

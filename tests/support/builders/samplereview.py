@@ -12,8 +12,7 @@ from math import pi, sin
 
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import name_fields
-from llm_serving_review.evidence.kept_files import KeptHour, KeptWeek
-from llm_serving_review.evidence.past import Past, list_weeks_before
+from llm_serving_review.evidence.past import KeptHour, KeptWeek, Past, list_weeks_before
 from llm_serving_review.evidence.usage import (
     Book,
     Episode,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.evidence.usage import Book, Evidence, Gap, RateFacts, Usage
-from llm_serving_review.figures.causes import write_causes
-from llm_serving_review.figures.movements import Kind
+from llm_serving_review.figures.change import write_causes
+from llm_serving_review.figures.matching import Kind
 from llm_serving_review.figures.review import Review, build_review
 from llm_serving_review.settings.settings import Settings
 from tests.support.builders.costevidence import WEEK, evidence, gauge, joined, owner, usage

@@ -12,8 +12,8 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_review.evidence import names
 from llm_serving_review.evidence.names import Asking
 from llm_serving_review.evidence.usage import Fleet, Gauge, Usage
-from llm_serving_review.figures.checks import sum_checks
 from llm_serving_review.figures.review import build_review
+from llm_serving_review.figures.rows import sum_checks
 from llm_serving_review.pages.csv_files import render_figures_csv
 from llm_serving_review.pages.page import render_page
 from llm_serving_review.settings.settings import Settings

@@ -6,11 +6,10 @@ import pytest
 
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.evidence.usage import Line, Usage
-from llm_serving_review.figures.counted_once import count_once, find_counting
 from llm_serving_review.figures.past_weeks import describe_read_week
 from llm_serving_review.figures.review import build_review
 from llm_serving_review.figures.rows import measure_attainments
-from llm_serving_review.figures.totals import sum_usage
+from llm_serving_review.figures.totals import count_once, find_counting, sum_usage
 from llm_serving_review.pages.first_page import build_first_page
 from llm_serving_review.pages.page import render_page
 from llm_serving_review.pages.summary import render_summary

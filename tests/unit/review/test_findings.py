@@ -7,14 +7,13 @@ from collections.abc import Callable
 from llm_serving_exporter.model.cost import Pool, PoolKind, PoolUse
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.evidence.usage import Gap
-from llm_serving_review.figures.actions import choose_actions
+from llm_serving_review.figures.actions import Spare, choose_actions
 from llm_serving_review.figures.change import Change
 from llm_serving_review.figures.findings import RULES, Facts, apply_rules
 from llm_serving_review.figures.outlook import ApiComparison, Outlook
 from llm_serving_review.figures.pools import PoolRow, Pools
 from llm_serving_review.figures.rates import Commitment, Steady
 from llm_serving_review.figures.rows import AlertRow, AlertSums, Attainment, ModelRow
-from llm_serving_review.figures.spare import Spare
 from llm_serving_review.figures.split import Split
 from llm_serving_review.figures.totals import Counted, Totals
 from tests.support.rows import check_rows

@@ -7,8 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from llm_serving_exporter.model.target import NodePlace
-from llm_serving_review.evidence.places import NodePlaces
-from llm_serving_review.evidence.usage import Book, Gauge, Line, Usage
+from llm_serving_review.evidence.usage import Book, Gauge, Line, NodePlaces, Usage
 from llm_serving_review.evidence.week import Week, parse_week
 from llm_serving_review.figures.metered_hours import MachineHour, measure_metered_hours, sum_by_machine
 from tests.support.builders.costevidence import owner

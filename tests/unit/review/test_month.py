@@ -9,8 +9,7 @@ import pytest
 
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.evidence.week import Week, parse_week, span_of, week_before
-from llm_serving_review.figures.month import sum_month
-from llm_serving_review.figures.past_weeks import Known, Source
+from llm_serving_review.figures.past_weeks import Known, Source, sum_month
 
 ZONE = ZoneInfo("UTC")
 WEEK = parse_week("2026-W46", ZONE)  # 9 to 15 November

@@ -18,13 +18,12 @@ from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, PoolUse, S
 from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.render.numbers import usd
 from llm_serving_review.bills.review import add_bills
-from llm_serving_review.evidence.tenants import TenantUsage
+from llm_serving_review.evidence.context import TenantUsage
 from llm_serving_review.evidence.usage import Evidence, Gauge, Line, Owner, Usage
 from llm_serving_review.evidence.week import span_of
 from llm_serving_review.figures.review import Review, build_review
 from llm_serving_review.pages.page import render_page
-from llm_serving_review.settings.bills import BillSettings
-from llm_serving_review.settings.settings import ApiPrice, MonthlyCosts, Settings
+from llm_serving_review.settings.settings import ApiPrice, BillSettings, MonthlyCosts, Settings
 from tests.support.builders import bills
 from tests.support.builders.costevidence import UTC, WEEK, flat, fleet_of, gauge
 from tests.support.builders.samplereview import make_past, make_sample

@@ -18,13 +18,20 @@ from llm_serving_exporter.clients.prometheus import Prometheus
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.command import write
 from llm_serving_review.evidence.fetch import Reader
-from llm_serving_review.evidence.kept_files import MOST_BYTES, KeptFileError, KeptWeek, read_kept_week
 from llm_serving_review.evidence.names import Asking
-from llm_serving_review.evidence.past import WEEKS, Past, list_weeks_before, read_past
+from llm_serving_review.evidence.past import (
+    MOST_BYTES,
+    WEEKS,
+    KeptFileError,
+    KeptWeek,
+    Past,
+    list_weeks_before,
+    read_kept_week,
+    read_past,
+)
 from llm_serving_review.evidence.week import Week, last_complete_week, parse_week, span_of, week_before
-from llm_serving_review.figures.past_weeks import Source, list_known_weeks
+from llm_serving_review.figures.past_weeks import Source, build_trend, list_known_weeks
 from llm_serving_review.figures.review import Review, build_review
-from llm_serving_review.figures.trend import build_trend
 from llm_serving_review.settings.settings import Settings
 from tests.support.builders.costevidence import WEEK, evidence, fleet_of, joined, owner, usage
 from tests.support.builders.costfortnight import blocks

@@ -8,8 +8,7 @@ from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, PoolUse, S
 from llm_serving_exporter.model.target import NodePlace
 from llm_serving_review.evidence.usage import Gap
 from llm_serving_review.figures.metered_hours import sum_by_machine
-from llm_serving_review.figures.pool_hours import find_family
-from llm_serving_review.figures.pool_moves import sum_moves
+from llm_serving_review.figures.pool_hours import find_family, sum_moves
 from llm_serving_review.figures.pools import PoolRow, Pools, measure_pools
 from tests.support.builders.poolweek import EAST_A, H100, L4, P5, PoolWeek
 from tests.support.rows import check_rows

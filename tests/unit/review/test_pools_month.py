@@ -11,8 +11,7 @@ import pytest
 from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, PoolUse
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.command import write
-from llm_serving_review.evidence.kept_files import read_kept_week
-from llm_serving_review.evidence.past import Past, RecordedWeek
+from llm_serving_review.evidence.past import Past, RecordedWeek, read_kept_week
 from llm_serving_review.evidence.week import week_before
 from llm_serving_review.figures.past_weeks import list_known_weeks
 from llm_serving_review.figures.review import Review, build_review

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_review.evidence.gaps import Silence
+from llm_serving_review.evidence.gaps import Reason, Silence, Watching, divide_silence, watch_exporters
 from llm_serving_review.evidence.names import Asking
-from llm_serving_review.evidence.presence import Reason, Watching, divide_silence, watch_exporters
 from llm_serving_review.settings.settings import Settings
 from tests.support.builders.costfortnight import blocks
 from tests.support.builders.movedfortnight import TARGETS, MovedFortnight

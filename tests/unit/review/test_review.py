@@ -7,10 +7,10 @@ import pytest
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.evidence.context import runs
 from llm_serving_review.evidence.usage import Book, Episode, Fleet, Gap, Line, RateFacts, Usage
+from llm_serving_review.figures.actions import measure_spare
 from llm_serving_review.figures.rates import find_steady_load, measure_commitments, sum_unused_usd_seen
 from llm_serving_review.figures.review import build_review
 from llm_serving_review.figures.rows import build_invoice_rows, sum_alerts, sum_invoice
-from llm_serving_review.figures.spare import measure_spare
 from llm_serving_review.figures.totals import sum_usage
 from llm_serving_review.pages.page import render_page
 from llm_serving_review.settings.settings import ApiPrice, MonthlyCosts, Settings

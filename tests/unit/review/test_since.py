@@ -12,8 +12,7 @@ import pytest
 
 from llm_serving_exporter.cli import main
 from llm_serving_review.evidence.week import last_complete_week, span_of, week_before
-from llm_serving_review.figures.month import sum_month
-from llm_serving_review.figures.past_weeks import Known, Source
+from llm_serving_review.figures.past_weeks import Known, Source, sum_month
 from tests.support.rows import check_rows
 from tests.support.servers.fakeprometheus import FakePrometheus, success
 

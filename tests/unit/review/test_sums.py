@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_review.figures.coverage import Seen
-from llm_serving_review.figures.formulas import (
+from llm_serving_review.figures.outlook import Seen, project_month
+from llm_serving_review.figures.totals import (
     Payback,
+    Totals,
     allocated,
     api_usd,
     break_even_tokens,
@@ -16,8 +17,6 @@ from llm_serving_review.figures.formulas import (
     total_cost_of_ownership,
     usd_per_million,
 )
-from llm_serving_review.figures.outlook import project_month
-from llm_serving_review.figures.totals import Totals
 from llm_serving_review.settings.settings import ApiPrice, MonthlyCosts, Settings
 
 

@@ -10,11 +10,10 @@ import pytest
 from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.tenants import UNLABELLED, TenantKind
 from llm_serving_exporter.settings.config import TenantsConfig
-from llm_serving_review.evidence.tenants import QUANTITIES, TenantUsage
+from llm_serving_review.evidence.context import QUANTITIES, TenantUsage
 from llm_serving_review.evidence.usage import Line, Usage
 from llm_serving_review.figures.review import build_review
-from llm_serving_review.figures.tenant_costs import TenantCost, TenantSplit
-from llm_serving_review.figures.tenants import split_by_tenant
+from llm_serving_review.figures.tenants import TenantCost, TenantSplit, split_by_tenant
 from llm_serving_review.pages.csv_files import render_figures_csv
 from llm_serving_review.pages.page import render_page
 from llm_serving_review.pages.summary import render_summary

@@ -11,8 +11,8 @@ import pytest
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.evidence.usage import Gap, Line, Usage
 from llm_serving_review.evidence.week import Week, parse_week, week_before
+from llm_serving_review.figures.beyond import Measure, UnusualDay, find_unusual_days
 from llm_serving_review.figures.past_weeks import Known, Source, describe_read_week
-from llm_serving_review.figures.unusual_days import Measure, UnusualDay, find_unusual_days
 from tests.support.builders.costevidence import owner
 from tests.support.rows import check_rows
 

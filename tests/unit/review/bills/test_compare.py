@@ -9,16 +9,14 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.model.record import replace
+from llm_serving_review.bills.charge import GPU_FAMILIES, InstanceTypes, normalise_resource
 from llm_serving_review.bills.compare import NOT_METERED, UNUSED, Comparison, Pair, compare
-from llm_serving_review.bills.instances import GPU_FAMILIES, InstanceTypes
-from llm_serving_review.bills.mapping import Found
-from llm_serving_review.bills.period import find_period
+from llm_serving_review.bills.files import Found
+from llm_serving_review.bills.ledger import Scope, find_period
 from llm_serving_review.bills.read import Bill, read_bill
-from llm_serving_review.bills.resources import normalise_resource
-from llm_serving_review.bills.scope import Scope
 from llm_serving_review.evidence.week import Week
 from llm_serving_review.figures.metered_hours import MeteredHour
-from llm_serving_review.settings.bills import BillSettings
+from llm_serving_review.settings.settings import BillSettings
 from tests.support.builders import bills as made
 from tests.support.builders.costevidence import WEEK
 from tests.support.rows import check_rows

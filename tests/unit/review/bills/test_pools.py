@@ -12,8 +12,7 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_review.bills.review import add_bills
 from llm_serving_review.evidence.usage import Book, Evidence, Usage
 from llm_serving_review.figures.review import build_review
-from llm_serving_review.settings.bills import BillSettings
-from llm_serving_review.settings.settings import Settings
+from llm_serving_review.settings.settings import BillSettings, Settings
 from tests.support.builders import bills as made
 from tests.support.builders.costevidence import WEEK, evidence, gauge, joined, owner, usage
 

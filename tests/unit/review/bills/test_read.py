@@ -17,18 +17,24 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_review.bills import parquet_rows
-from llm_serving_review.bills.cells import counts_time, parse_time
-from llm_serving_review.bills.charge import BillError, Charge, Kind
-from llm_serving_review.bills.columns import spell_cur
+from llm_serving_review.bills import files as parquet_rows
+from llm_serving_review.bills.charge import (
+    GPU_FAMILIES,
+    BillError,
+    Charge,
+    InstanceTypes,
+    Kind,
+    counts_time,
+    name_gcp_instance,
+    normalise_resource,
+    parse_time,
+    read_usage_type,
+)
 from llm_serving_review.bills.files import find_bill_files
-from llm_serving_review.bills.instances import GPU_FAMILIES, InstanceTypes, read_usage_type
-from llm_serving_review.bills.ledger import REST, Ledger
-from llm_serving_review.bills.period import Period, find_period
+from llm_serving_review.bills.formats import spell_cur
+from llm_serving_review.bills.ledger import REST, Ledger, Period, Scope, find_period
 from llm_serving_review.bills.read import Bill, read_bill
-from llm_serving_review.bills.resources import name_gcp_instance, normalise_resource
-from llm_serving_review.bills.scope import Scope
-from llm_serving_review.settings.bills import BillSettings
+from llm_serving_review.settings.settings import BillSettings
 from tests.support.builders import bills as made
 from tests.support.builders.costevidence import WEEK
 from tests.support.rows import check_rows

@@ -13,22 +13,19 @@ import pytest
 
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.bills import ledger as ledger_module
+from llm_serving_review.bills.charge import GPU_FAMILIES, InstanceTypes, count_gpus_of_type, normalise_resource
 from llm_serving_review.bills.compare import BillReview, Comparison, compare
-from llm_serving_review.bills.instances import GPU_FAMILIES, InstanceTypes, count_gpus_of_type
-from llm_serving_review.bills.mapping import Found
-from llm_serving_review.bills.period import find_period
+from llm_serving_review.bills.files import Found
+from llm_serving_review.bills.ledger import Scope, find_period
 from llm_serving_review.bills.read import read_bill
-from llm_serving_review.bills.resources import normalise_resource
 from llm_serving_review.bills.review import add_bills
-from llm_serving_review.bills.scope import Scope
 from llm_serving_review.evidence.usage import Evidence, Usage
 from llm_serving_review.evidence.week import Week, parse_week, week_before
 from llm_serving_review.figures.metered_hours import MeteredHour
 from llm_serving_review.figures.review import Review, build_review
 from llm_serving_review.pages.first_page import build_first_page
 from llm_serving_review.pages.page import render_page
-from llm_serving_review.settings.bills import BillSettings
-from llm_serving_review.settings.settings import Settings
+from llm_serving_review.settings.settings import BillSettings, Settings
 from tests.support.builders import bills as made
 from tests.support.builders.costevidence import UTC, WEEK, owner, usage
 from tests.support.paths import TESTS

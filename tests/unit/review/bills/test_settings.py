@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.errors import ConfigError
-from llm_serving_review.bills.mapping import Found
+from llm_serving_review.bills.files import Found
 from llm_serving_review.settings.arguments import parser, settings_of
-from llm_serving_review.settings.bills import BillSettings
+from llm_serving_review.settings.settings import BillSettings
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 

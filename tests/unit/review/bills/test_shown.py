@@ -12,21 +12,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from llm_serving_exporter.model.record import replace
+from llm_serving_review.bills.charge import GPU_FAMILIES, InstanceTypes
 from llm_serving_review.bills.compare import Pair, compare
-from llm_serving_review.bills.instances import GPU_FAMILIES, InstanceTypes
-from llm_serving_review.bills.mapping import Found
-from llm_serving_review.bills.period import find_period
+from llm_serving_review.bills.files import Found
+from llm_serving_review.bills.ledger import Scope, find_period
 from llm_serving_review.bills.read import read_bill
 from llm_serving_review.bills.review import add_bills
-from llm_serving_review.bills.scope import Scope
 from llm_serving_review.evidence.usage import Book, Evidence, RateFacts, Usage
 from llm_serving_review.figures.review import Review, build_review
 from llm_serving_review.pages.csv_files import render_figures_csv
 from llm_serving_review.pages.first_page import build_first_page
 from llm_serving_review.pages.page import render_page
 from llm_serving_review.pages.summary import render_summary
-from llm_serving_review.settings.bills import BillSettings
-from llm_serving_review.settings.settings import Settings
+from llm_serving_review.settings.settings import BillSettings, Settings
 from tests.support.builders import bills as made
 from tests.support.builders.costevidence import WEEK, evidence, gauge, joined, owner, usage
 from tests.support.rows import check_rows
