@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -35,6 +36,7 @@ from llm_serving_review.evidence.fetch import Reader
 from llm_serving_review.evidence.names import Asking
 from llm_serving_review.evidence.past import read_past
 from llm_serving_review.evidence.week import Week, last_complete_week, parse_week, span_of
+from llm_serving_review.figures.past_weeks import describe_recorded_week
 from llm_serving_review.figures.review import Review, build_review
 from llm_serving_review.pages.csv_files import render_figures_csv, render_hours_csv
 from llm_serving_review.pages.page import render_page
@@ -121,7 +123,9 @@ def make(
     reader = Reader(prometheus, Asking(settings.identity_labels, settings.by_labels), progress)
     week = week or latest
     evidence = replace(gather(reader, week, now), pools=pools)
-    past = read_past(reader, Path(settings.out), week)
+    past = read_past(
+        reader, Path(settings.out), week, partial(describe_recorded_week, identity=settings.identity_labels)
+    )
     evidence = replace(evidence, missing_parts=tuple(reader.missing))
     return add_bills(build_review(evidence, settings, past), evidence, settings, now, progress)
 

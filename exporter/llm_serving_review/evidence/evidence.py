@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from math import fsum
 from zoneinfo import ZoneInfo
@@ -17,6 +18,7 @@ from llm_serving_review.evidence.fetch import MINUTE_SECONDS, Reader
 from llm_serving_review.evidence.gaps import (
     Across,
     Part,
+    Presence,
     Reason,
     Scrape,
     Watching,
@@ -117,10 +119,8 @@ def _silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Pa
     return [part for silence in found for part in divide_silence(silence, watching, end)]
 
 
-def _read_presence(
-    reader: Reader, begin: float, until: float
-) -> tuple[dict[Who, list[float]], dict[Who, dict[Scrape, bytearray]]]:
-    """By target: the minutes with data, ascending; the same by the scrape that had them."""
+def _read_presence(reader: Reader, begin: float, until: float) -> tuple[Presence, dict[Who, dict[Scrape, bytearray]]]:
+    """By target: when it had data; the same minute by minute, by the scrape that had them."""
     minutes = count_minutes(begin, until)
     counted: dict[Who, dict[Scrape, bytearray]] = {}
     for labels, points in reader.by_minute(reader.asking.presence(), begin, until):
@@ -130,10 +130,19 @@ def _read_presence(
         for at, _ in points:
             there[min(round((at - begin) / MINUTE_SECONDS), minutes - 1)] = 1
     presence = {
-        who: [begin + at * MINUTE_SECONDS for at, seen in enumerate(zip(*scrapes.values(), strict=True)) if any(seen)]
+        who: [
+            (begin + first * MINUTE_SECONDS, begin + last * MINUTE_SECONDS)
+            for first, last in _find_runs(scrapes.values())
+        ]
         for who, scrapes in counted.items()
     }
     return presence, counted
+
+
+def _find_runs(scrapes: Collection[bytearray]) -> Iterator[tuple[int, int]]:
+    """The first and the last minute of each run in which any scrape had data."""
+    seen = bytes(map(any, zip(*scrapes, strict=True))) if len(scrapes) > 1 else next(iter(scrapes))
+    return ((run.start(), run.end() - 1) for run in re.finditer(b"\1+", seen))
 
 
 class _Measured:

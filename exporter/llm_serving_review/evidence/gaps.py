@@ -26,8 +26,8 @@ LOOKBACK_SECONDS = 300.0
 # counters that show more GPU time than the GPUs had are another process' counters
 _POSSIBLE = 1.05
 Who = tuple[Extra, str]
-# minutes at which there was a sample, ascending
-Presence = Mapping[Who, Sequence[float]]
+# runs of minutes with samples, the first and the last of each, ascending
+Presence = Mapping[Who, Sequence[tuple[float, float]]]
 
 
 class Silence(Struct, frozen=True):
@@ -42,13 +42,11 @@ class Silence(Struct, frozen=True):
 def find_silences(presence: Presence, end: float) -> list[Silence]:
     """Minutes without data between two with data, and from a target's last minute to `end`."""
     found = []
-    last = max((minutes[-1] for minutes in presence.values() if minutes), default=0.0)
-    for who, minutes in presence.items():
-        for seen, seen_again in pairwise(minutes):
-            if seen_again - seen > 1.5 * MINUTE_SECONDS:
-                found.append(Silence(who, seen, seen_again))
-        if minutes and minutes[-1] < end - LOOKBACK_SECONDS:
-            found.append(Silence(who, minutes[-1], None, alone=minutes[-1] <= last - LOOKBACK_SECONDS))
+    last = max((runs[-1][1] for runs in presence.values() if runs), default=0.0)
+    for who, runs in presence.items():
+        found += [Silence(who, seen, seen_again) for (_, seen), (seen_again, _) in pairwise(runs)]
+        if runs and runs[-1][1] < end - LOOKBACK_SECONDS:
+            found.append(Silence(who, runs[-1][1], None, alone=runs[-1][1] <= last - LOOKBACK_SECONDS))
     return sorted(found, key=lambda silence: (silence.begin, silence.who))
 
 

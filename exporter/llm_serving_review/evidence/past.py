@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from math import fsum, isfinite
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.record import Struct, field
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_review.evidence import names
 from llm_serving_review.evidence.fetch import Reader
 from llm_serving_review.evidence.usage import Usage
 from llm_serving_review.evidence.week import Week, week_before, week_of
+from llm_serving_review.tables.sums import sum_known
 
 # --- Reads the tables that an earlier review left in its folder: cost-2026-W46.csv and cost-2026-W46-hours.csv.
 #
@@ -33,6 +36,8 @@ _MOST_HOURS = 200
 _NEEDED = frozenset({"week", "section", "item", "label", "label_value", "model_name", "phase", "value", "unit"})
 _HOURS_NEEDED = frozenset({"week", "hour_begin_unix_seconds"})
 _LARGEST = 1e18
+# of a week's hours: with fewer an hour without data is not known, with more it cost nothing
+COMPLETE_SHARE = 0.998
 # amounts by hour that are no phase of GPU time
 _BESIDE_GPU_TIME = frozenset({"electricity_usd", "unused_commitments_usd", "pools_usd"})
 
@@ -41,42 +46,74 @@ class KeptFileError(LLMServingExporterError):
     """A file of an earlier review that cannot be used. The message names it and says what is wrong."""
 
 
-class KeptHour(Struct, frozen=True):
-    """One hour of an earlier review."""
+class Source(StrEnum):
+    """Where a week is known from."""
 
-    usd: float | None  # GPU time; None where nothing was known
-    tokens: (
-        float | None
-    )  # prompt as sent and generated; None where nothing was known, or the file is of a version that did not say
-    # what pools add to GPU time, mostly less than nothing; None without pools, or where the file is of a version that did not say
-    pools_usd: float | None = None
+    # counters, read for this review
+    COUNTERS = "this review"
+    # the table that its own review left
+    FILE = "its review"
+    # the rule pack's hourly records
+    RECORDS = "hourly records"
 
 
-class KeptWeek(Struct, frozen=True):
-    """What an earlier review found. None: it did not know, or did not say."""
+class WeekSpend(Struct, frozen=True):
+    """A week, or a span, of which something is known: sums, and its hours."""
 
-    file: str
+    week: Week
+    source: Source
     paid_usd: float  # GPU time, unused commitments and electricity
-    gpu_usd: float | None  # GPU time alone
-    tokens: float | None  # prompt as sent and generated
-    usd_per_million: float | None  # over all tokens
-    hours_seen: float | None  # hours of the week that are in the figures
-    missing_usd: float | None  # estimated cost of gaps, in no other figure
-    # settings that decide what a week is: timezone, identity_labels
-    settings: Mapping[str, str] = field(default_factory=dict)
-    hours: Mapping[int, KeptHour] = field(default_factory=dict)  # by the Unix second at which the hour begins
+    tokens: float | None  # prompt as sent and generated; None where it is not known
+    usd_per_million: float | None  # GPU time over tokens, of engines that count them; None where it is not known
+    hours_seen: float  # hours that are in the figures; an hour without one of two equal targets counts half
+    missing_usd: float = 0.0  # estimated cost of gaps, in no other figure
+    # GPU time by the Unix second at which the hour begins; only hours that are known
+    usd_by_hour: Mapping[int, float] = field(default_factory=dict)
+    tokens_by_hour: Mapping[int, float] = field(default_factory=dict)  # tokens by the same
+    # GPU time of engines whose tokens are counted, by the same; {} where that is all of it, or nobody knows
+    counted_usd_by_hour: Mapping[int, float] = field(default_factory=dict)
+    # what pools add to GPU time by the same, mostly less than nothing
+    pools_by_hour: Mapping[int, float] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()  # what makes it hard to compare, a few words each
+    # numbers of days of which more than a little is missing in gaps of single targets
+    doubtful_days: frozenset[int] = frozenset()
+
+    @property
+    def complete(self) -> bool:
+        """Whether its hours without data cost nothing."""
+        return self.hours_seen >= COMPLETE_SHARE * self.week.length_hours
+
+    @property
+    def paid_by_hour(self) -> dict[int, float]:
+        """What is paid by the Unix second at which the hour begins, after pools. What else is paid beside GPU time is spread evenly over
+        the hours that are known."""
+        hours = {
+            at: self.usd_by_hour.get(at, 0.0) + self.pools_by_hour.get(at, 0.0)
+            for at in (round(hour.begin) for hour in self.week.hours)
+            if self.complete or at in self.usd_by_hour
+        }
+        beside = self.paid_usd - fsum(hours.values())
+        return {hour: usd + beside / len(hours) for hour, usd in hours.items()}
 
 
-def read_kept_week(folder: Path, name: str) -> KeptWeek | None:
-    """The week of that name; None where there is no file of it. Raises KeptFileError for one that cannot be used."""
-    path = folder / f"cost-{name}.csv"
+def mark_hours(seen: float, week: Week) -> tuple[str, ...]:
+    """A mark where less than the whole week is seen."""
+    if seen >= COMPLETE_SHARE * week.length_hours:
+        return ()
+    return (f"{seen:.0f} of {count_nouns(round(week.length_hours), 'hour')}",)
+
+
+def read_kept_week(folder: Path, week: Week, identity: Sequence[str] = ()) -> WeekSpend | None:
+    """The week out of the files of its own review; None where there is none. `identity`: the labels that tell fleets apart in this one.
+    Raises KeptFileError for a file that cannot be used."""
+    path = folder / f"cost-{week.name}.csv"
     text = _read(path, MOST_BYTES)
     if text is None:
         return None
     figures: dict[tuple[str, str, str], float | None] = {}
     settings: dict[str, str] = {}
     for row in _list_rows(path, text, _NEEDED):
-        if row["week"] != name or row["model_name"]:
+        if row["week"] != week.name or row["model_name"]:
             continue
         if row["section"] == "settings":
             settings[row["item"]] = row["label_value"]
@@ -85,44 +122,54 @@ def read_kept_week(folder: Path, name: str) -> KeptWeek | None:
     paid = figures.get(("invoice", "sum", ""))
     if paid is None:
         raise KeptFileError(
-            f"{path.name} has no sum of {name}: it is not a review's table, or is cut off. It is left out."
+            f"{path.name} has no sum of {week.name}: it is not a review's table, or is cut off. It is left out."
         )
     prompt, generated = (figures.get(("tokens", item, "")) for item in ("prompt_as_sent", "decode"))
-    return KeptWeek(
-        path.name,
+    seen = figures.get(("month", "hours_seen", ""))
+    seen = week.length_hours if seen is None else seen
+    zone, labels = settings.get("timezone", week.zone), ",".join(identity)
+    usd, tokens, pools = _read_hours(folder / f"cost-{week.name}-hours.csv", week.name)
+    return WeekSpend(
+        week,
+        Source.FILE,
         paid,
-        figures.get(("spend", "gpu_time", "")),
         None if prompt is None or generated is None else prompt + generated,
         figures.get(("unit_cost", "million_tokens", "blended")),
-        figures.get(("month", "hours_seen", "")),
-        figures.get(("gaps", "missing_estimate", "")),
-        settings,
-        _read_hours(folder / f"cost-{name}-hours.csv", name),
+        seen,
+        figures.get(("gaps", "missing_estimate", "")) or 0.0,
+        usd,
+        tokens,
+        pools_by_hour=pools,
+        marks=(
+            *((f"weeks of {zone}",) if zone != week.zone else ()),
+            *(("other identity labels",) if settings.get("identity_labels", labels) != labels else ()),
+            *mark_hours(seen, week),
+        ),
     )
 
 
-def _read_hours(path: Path, name: str) -> dict[int, KeptHour]:
+def _read_hours(path: Path, name: str) -> tuple[dict[int, float], ...]:
+    """GPU time in USD, tokens, and what pools add to GPU time, each by the Unix second at which an hour begins; only what is known. Older
+    versions did not write all of it."""
     text = _read(path, MOST_HOURS_BYTES)
-    if text is None:
-        return {}
-    found: dict[int, KeptHour] = {}
-    for row in _list_rows(path, text, _HOURS_NEEDED):
+    found: dict[int, tuple[float | None, ...]] = {}
+    for row in _list_rows(path, text, _HOURS_NEEDED) if text is not None else ():
         if row["week"] != name:
             raise KeptFileError(f"{path.name} has hours of another week. It is left out.")
-        parts = [
+        usd = [
             _read_number(path, value)
             for column, value in row.items()
             if column.endswith("_usd") and column not in _BESIDE_GPU_TIME
         ]
-        known = [value for value in parts if value is not None]
         counted = [_read_number(path, row.get(column) or "") for column in ("prompt_tokens", "generated_tokens")]
         begin = _read_number(path, row["hour_begin_unix_seconds"])
         if begin is None or len(found) >= _MOST_HOURS:
             raise KeptFileError(f"{path.name} is not a table of a week's hours. It is left out.")
-        tokens = None if None in counted else fsum(value for value in counted if value is not None)
         pools = _read_number(path, row.get("pools_usd") or "")
-        found[round(begin)] = KeptHour(fsum(known) if known else None, tokens, pools)
-    return found
+        found[round(begin)] = sum_known(usd), None if None in counted else sum_known(counted), pools
+    return tuple(
+        {at: value for at, values in found.items() if (value := values[column]) is not None} for column in range(3)
+    )
 
 
 def _read(path: Path, most: int) -> str | None:
@@ -181,18 +228,10 @@ def _read_number(path: Path, text: str) -> float | None:
 WEEKS = 12
 
 
-class RecordedWeek(Struct, frozen=True):
-    """A week as the hourly records have it: without prices, commitments and gaps."""
-
-    week: Week  # its hours
-    usage: Usage  # spend, GPU time, electricity and tokens; other quantities are empty
-
-
 class Past(Struct, frozen=True):
-    """What is known of the weeks before the one under review. A week is in one of the two, or in neither."""
+    """What is known of the weeks before the one under review."""
 
-    kept: Mapping[str, KeptWeek] = field(default_factory=dict)  # by the week's name, out of files
-    recorded: Mapping[str, RecordedWeek] = field(default_factory=dict)  # by the week's name, out of the store
+    weeks: tuple[WeekSpend, ...] = ()  # each once, out of files or out of the store
     refused: tuple[str, ...] = ()  # files that were left out and why, in sentences
 
 
@@ -208,25 +247,23 @@ def list_weeks_before(week: Week, count: int = WEEKS - 1) -> Iterator[Week]:
         yield week
 
 
-def read_past(reader: Reader, folder: Path, week: Week) -> Past:
-    """Reads the weeks before `week`: files of `folder`, then the records of what no file has. A file that cannot be used is named, a record
-    that cannot be read is named in `reader.missing`. Raises ApiError where Prometheus cannot be reached."""
-    kept: dict[str, KeptWeek] = {}
-    recorded: dict[str, RecordedWeek] = {}
-    refused = []
+def read_past(reader: Reader, folder: Path, week: Week, sum_records: Callable[[Week, Usage], WeekSpend]) -> Past:
+    """Reads the weeks before `week`: files of `folder`, then the records of what no file has. `sum_records`: what a week's records come
+    to; it is asked week by week, because those of a large fleet do not go into memory together. A file that cannot be used is named, a
+    record that cannot be read is named in `reader.missing`. Raises ApiError where Prometheus cannot be reached."""
+    weeks, refused = [], []
     for one in list_weeks_before(week):
+        found = None
         try:
-            found = read_kept_week(folder, one.name)
+            found = read_kept_week(folder, one, reader.asking.identity)
         except KeptFileError as error:
             refused.append(str(error))
-            found = None
-        if found is not None:
-            kept[one.name] = found
-        else:
+        if found is None:
             usage = reader.attempt(f"hourly records of {one.name}", _read_records, reader, one)
-            if usage is not None and not usage.empty:
-                recorded[one.name] = RecordedWeek(one, usage)
-    return Past(kept, recorded, tuple(refused))
+            found = sum_records(one, usage) if usage is not None and not usage.empty else None
+        if found is not None:
+            weeks.append(found)
+    return Past(tuple(weeks), tuple(refused))
 
 
 def _read_records(reader: Reader, week: Week) -> Usage:

@@ -8,11 +8,10 @@ from math import fsum
 from statistics import median
 
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_review.evidence.past import Past
+from llm_serving_review.evidence.past import Past, WeekSpend
 from llm_serving_review.evidence.usage import Evidence, Hours, Line, Usage
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
 from llm_serving_review.figures.past_weeks import (
-    Known,
     MonthToDate,
     TrendWeek,
     build_trend,
@@ -75,7 +74,9 @@ class UnusualDay(Struct, frozen=True):
         return self.value / self.usual
 
 
-def find_unusual_days(week: Week, known: Sequence[Known], usage: Usage, usage_before: Usage) -> tuple[UnusualDay, ...]:
+def find_unusual_days(
+    week: Week, known: Sequence[WeekSpend], usage: Usage, usage_before: Usage
+) -> tuple[UnusualDay, ...]:
     """The days, in order; at most `SHOWN`. () for a span, and while fewer than two weeks are known. Usage is as it counts, after
     `count_once`: it says which model and target made the difference."""
     own = next((one for one in known if one.week.name == week.name), None)
@@ -118,7 +119,7 @@ _READERS: dict[Measure, Callable[[float, float | None], float | None]] = {
 }
 
 
-def _read_days(of: Known, read: Callable[[float, float | None], float | None]) -> dict[int, float]:
+def _read_days(of: WeekSpend, read: Callable[[float, float | None], float | None]) -> dict[int, float]:
     """The days of a week of which every hour is known, by their number."""
     values: dict[int, float] = {}
     # a unit cost has both sides of the same engines
@@ -134,7 +135,7 @@ def _read_days(of: Known, read: Callable[[float, float | None], float | None]) -
     return values
 
 
-def _sum_days(of: Known, usd_by_hour: Mapping[int, float]) -> dict[int, tuple[float, float | None]]:
+def _sum_days(of: WeekSpend, usd_by_hour: Mapping[int, float]) -> dict[int, tuple[float, float | None]]:
     found: dict[int, tuple[float, float | None]] = {}
     for number in range(7):
         if number in of.doubtful_days:
@@ -181,7 +182,7 @@ def _measure_spread(weeks: Sequence[Mapping[int, float]]) -> float:
     return _NORMAL * median(apart) if apart else 0.0
 
 
-def _is_worth_it(own: Known, measure: Measure, apart: float) -> bool:
+def _is_worth_it(own: WeekSpend, measure: Measure, apart: float) -> bool:
     """Whether the difference is worth a look, where the measure is money."""
     return measure is not Measure.SPEND or abs(apart) >= _LEAST_SHARE * own.paid_usd
 
@@ -265,7 +266,7 @@ def look_beyond(evidence: Evidence, past: Past, identity: Sequence[str], now: Re
         )
         if one.paid_usd is not None
     ]
-    known = list_known_weeks(evidence.week, past, identity, read)
+    known = list_known_weeks(evidence.week, past, read)
     return Beyond(
         build_trend(evidence.week, known),
         sum_month(evidence.week, known, evidence.book.budget_usd_per_month),

@@ -2,78 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
-from enum import StrEnum
 from math import fsum
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.model.cost import RateKind
-from llm_serving_exporter.model.record import Struct, field, replace
-from llm_serving_exporter.model.text import count_nouns
-from llm_serving_review.evidence.past import WEEKS, KeptWeek, Past, RecordedWeek, list_weeks_before
+from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_review.evidence.past import WEEKS, Past, Source, WeekSpend, list_weeks_before, mark_hours
 from llm_serving_review.evidence.usage import Gap, Hours, Owner, Usage, sum_by_hour
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week, find_midnight
 from llm_serving_review.figures.totals import count_once, find_counting, sum_usage
 from llm_serving_review.tables.sums import sum_by_key, sum_known
 
-# of a week's hours: with fewer an hour without data is not known, with more it cost nothing
-COMPLETE_SHARE = 0.998
 # of the targets' time of a day
 _LITTLE_SHARE = 0.02
 # mark of a week of which no pool is taken off
 BEFORE_COMMITMENTS = "before commitments"
-
-
-class Source(StrEnum):
-    """Where a week is known from."""
-
-    # counters, read for this review
-    COUNTERS = "this review"
-    # the table that its own review left
-    FILE = "its review"
-    # the rule pack's hourly records
-    RECORDS = "hourly records"
-
-
-class Known(Struct, frozen=True):
-    """A week, or a span, of which something is known."""
-
-    week: Week
-    source: Source
-    paid_usd: float  # GPU time, unused commitments and electricity
-    tokens: float | None  # prompt as sent and generated; None where it is not known
-    usd_per_million: float | None  # GPU time over tokens, of engines that count them; None where it is not known
-    hours_seen: float  # hours that are in the figures; an hour without one of two equal targets counts half
-    missing_usd: float = 0.0  # estimated cost of gaps, in no other figure
-    # GPU time by the Unix second at which the hour begins; only hours that are known
-    usd_by_hour: Mapping[int, float] = field(default_factory=dict)
-    tokens_by_hour: Mapping[int, float] = field(default_factory=dict)  # tokens by the same
-    # GPU time of engines whose tokens are counted, by the same; {} where that is all of it, or nobody knows
-    counted_usd_by_hour: Mapping[int, float] = field(default_factory=dict)
-    # what pools add to GPU time by the same, mostly less than nothing
-    pools_by_hour: Mapping[int, float] = field(default_factory=dict)
-    marks: tuple[str, ...] = ()  # what makes it hard to compare, a few words each
-    doubtful_days: frozenset[int] = (
-        frozenset()
-    )  # numbers of days of which more than a little is missing in gaps of single targets
-
-    @property
-    def complete(self) -> bool:
-        """Whether its hours without data cost nothing."""
-        return self.hours_seen >= COMPLETE_SHARE * self.week.length_hours
-
-    @property
-    def paid_by_hour(self) -> dict[int, float]:
-        """What is paid by the Unix second at which the hour begins, after pools. What else is paid beside GPU time is spread evenly over
-        the hours that are known."""
-        hours = {
-            at: self.usd_by_hour.get(at, 0.0) + self.pools_by_hour.get(at, 0.0)
-            for at in (round(hour.begin) for hour in self.week.hours)
-            if self.complete or at in self.usd_by_hour
-        }
-        beside = self.paid_usd - fsum(hours.values())
-        return {hour: usd + beside / len(hours) for hour, usd in hours.items()}
 
 
 def describe_read_week(
@@ -84,11 +29,11 @@ def describe_read_week(
     gaps: Iterable[Gap],
     pools_by_hour: Hours = (),
     identity: Sequence[str] = (),
-) -> Known:
+) -> WeekSpend:
     """A week of which the review read the counters; usage is as it counts, after `count_once`. `pools_by_hour`: () without pools."""
     counting, gaps = find_counting(usage, identity), tuple(gaps)
     sums, counted = sum_usage(usage, counting=counting), _keep_owners(usage, counting.tokens)
-    return Known(
+    return WeekSpend(
         week,
         Source.COUNTERS,
         paid_usd,
@@ -100,7 +45,7 @@ def describe_read_week(
         _index_hours(week, sum_tokens_by_hour(counted, len(week.hours))),
         {} if sums.counted is None else _index_hours(week, sum_by_hour(counted.cost, len(week.hours))),
         _index_hours(week, pools_by_hour) if pools_by_hour else {},
-        _mark_hours(hours_seen, week),
+        mark_hours(hours_seen, week),
         frozenset(_find_doubtful_days(week, usage, gaps)),
     )
 
@@ -128,15 +73,15 @@ def _find_doubtful_days(week: Week, usage: Usage, gaps: Sequence[Gap]) -> Iterat
             yield day
 
 
-def list_known_weeks(week: Week, past: Past, identity: Sequence[str], read: Sequence[Known]) -> tuple[Known, ...]:
+def list_known_weeks(week: Week, past: Past, read: Sequence[WeekSpend]) -> tuple[WeekSpend, ...]:
     """What is known of the weeks before and of those that were read, the earliest first. A week's own review wins over what is left of
     its counters, these over records."""
     found = {one.week.name: one for one in read}
-    for one in list_weeks_before(week):
-        if one.name in past.kept:
-            found[one.name] = _describe_kept(one, past.kept[one.name], identity)
-        elif one.name in past.recorded and one.name not in found:
-            found[one.name] = _describe_recorded(past.recorded[one.name], identity)
+    before = {one.name for one in list_weeks_before(week)}
+    for one in past.weeks:
+        name = one.week.name
+        if name in before and (one.source is Source.FILE or name not in found):
+            found[name] = one
     return tuple(sorted(found.values(), key=lambda one: one.week.begin))
 
 
@@ -146,38 +91,15 @@ def sum_tokens_by_hour(usage: Usage, hours: int) -> Hours:
     return tuple(None if a is None or b is None else a + b for a, b in zip(prompt, made, strict=True))
 
 
-def _describe_kept(week: Week, kept: KeptWeek, identity: Sequence[str]) -> Known:
-    marks = []
-    zone = kept.settings.get("timezone", week.zone)
-    if zone != week.zone:
-        marks.append(f"weeks of {zone}")
-    if kept.settings.get("identity_labels", ",".join(identity)) != ",".join(identity):
-        marks.append("other identity labels")
-    seen = week.length_hours if kept.hours_seen is None else kept.hours_seen
-    return Known(
-        week,
-        Source.FILE,
-        kept.paid_usd,
-        kept.tokens,
-        kept.usd_per_million,
-        seen,
-        kept.missing_usd or 0.0,
-        {begin: hour.usd for begin, hour in kept.hours.items() if hour.usd is not None},
-        {begin: hour.tokens for begin, hour in kept.hours.items() if hour.tokens is not None},
-        {},
-        {begin: hour.pools_usd for begin, hour in kept.hours.items() if hour.pools_usd is not None},
-        (*marks, *_mark_hours(seen, week)),
-    )
-
-
-def _describe_recorded(recorded: RecordedWeek, identity: Sequence[str]) -> Known:
-    week, usage = recorded.week, count_once(recorded.usage, identity)
+def describe_recorded_week(week: Week, usage: Usage, identity: Sequence[str] = ()) -> WeekSpend:
+    """A week as the hourly records have it: without prices, commitments and gaps."""
+    usage = count_once(usage, identity)
     counting = find_counting(usage, identity)
     sums, counted = sum_usage(usage, counting=counting), _keep_owners(usage, counting.tokens)
-    usd = sum_by_hour(usage.cost, len(recorded.week.hours))
+    usd = sum_by_hour(usage.cost, len(week.hours))
     seen = float(sum(1 for value in usd if value is not None))
     before_pools = any(line.of[1:2] == (RateKind.POOL.value,) and line.total for line in usage.cost)
-    return Known(
+    return WeekSpend(
         week,
         Source.RECORDS,
         sum_known((sums.usd, sums.energy_usd)) or 0.0,
@@ -189,18 +111,12 @@ def _describe_recorded(recorded: RecordedWeek, identity: Sequence[str]) -> Known
         _index_hours(week, sum_tokens_by_hour(counted, len(week.hours))),
         {} if sums.counted is None else _index_hours(week, sum_by_hour(counted.cost, len(week.hours))),
         {},
-        (BEFORE_COMMITMENTS if before_pools else "without unused commitments", *_mark_hours(seen, week)),
+        (BEFORE_COMMITMENTS if before_pools else "without unused commitments", *mark_hours(seen, week)),
     )
 
 
 def _index_hours(week: Week, values: Hours) -> dict[int, float]:
     return {round(hour.begin): value for hour, value in zip(week.hours, values, strict=True) if value is not None}
-
-
-def _mark_hours(seen: float, week: Week) -> tuple[str, ...]:
-    if seen >= COMPLETE_SHARE * week.length_hours:
-        return ()
-    return (f"{seen:.0f} of {count_nouns(round(week.length_hours), 'hour')}",)
 
 
 def zone_of(week: Week) -> ZoneInfo:
@@ -215,10 +131,10 @@ class TrendWeek(Struct, frozen=True):
     """A week of the trend."""
 
     name: str  # as in "2026-W46"
-    known: Known | None  # what is known of it; None for nothing, which is not 0
+    known: WeekSpend | None  # what is known of it; None for nothing, which is not 0
 
 
-def build_trend(week: Week, known: Sequence[Known]) -> tuple[TrendWeek, ...]:
+def build_trend(week: Week, known: Sequence[WeekSpend]) -> tuple[TrendWeek, ...]:
     """The last weeks, the earliest first; () where nothing is known but the week itself. Of a span: the weeks before it."""
     by_name = {one.week.name: one for one in known}
     names = [] if week.is_span else [week.name]
@@ -282,7 +198,7 @@ class MonthToDate(Struct, frozen=True):
         return self.hours_left <= 0
 
 
-def sum_month(week: Week, known: Sequence[Known], budget_usd: float | None) -> MonthToDate | None:
+def sum_month(week: Week, known: Sequence[WeekSpend], budget_usd: float | None) -> MonthToDate | None:
     """The month of the last hour of what is reviewed; None where nothing of it is known."""
     zone = zone_of(week)
     last = datetime.fromtimestamp(week.end - 1, zone).date()
@@ -320,7 +236,7 @@ def sum_month(week: Week, known: Sequence[Known], budget_usd: float | None) -> M
     )
 
 
-def _find_rate(week: Week, known: Sequence[Known], paid: dict[int, float]) -> tuple[float, float]:
+def _find_rate(week: Week, known: Sequence[WeekSpend], paid: dict[int, float]) -> tuple[float, float]:
     """USD and hours of the last seven days. A whole week counts the hours that are seen, so that gaps do not make it cheap."""
     for one in known:
         if one.week.name == week.name and not week.is_span:
@@ -345,7 +261,7 @@ def _find_reached(
     return reached if reached <= end else None
 
 
-def _sum_gaps(known: Sequence[Known], begin: float, end: float) -> float:
+def _sum_gaps(known: Sequence[WeekSpend], begin: float, end: float) -> float:
     """Estimated cost of gaps in the part of each week that is in the month. What of a span lies in a week of a file is in that week's."""
     of_files = max((one.week.end for one in known if one.source is Source.FILE), default=begin)
     found = []

@@ -17,8 +17,9 @@ from llm_serving_exporter.render.numbers import (
     usd,
     usd_plain,
 )
+from llm_serving_review.evidence.past import Source
 from llm_serving_review.figures.beyond import Measure, UnusualDay
-from llm_serving_review.figures.past_weeks import BEFORE_COMMITMENTS, MonthToDate, Source
+from llm_serving_review.figures.past_weeks import BEFORE_COMMITMENTS, MonthToDate
 from llm_serving_review.figures.review import Review
 from llm_serving_review.figures.totals import change
 from llm_serving_review.pages.charts import draw_month, draw_trend

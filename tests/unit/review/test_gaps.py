@@ -22,8 +22,8 @@ WHO = ((), "a:8000")
 OTHER = ((), "b:8000")
 
 
-def there(*spans: tuple[float, float]) -> list[float]:
-    return [at for begin, end in spans for at in range(int(BEGIN + begin), int(BEGIN + end) + 1, 60)]
+def there(*spans: tuple[float, float]) -> list[tuple[float, float]]:
+    return [(BEGIN + begin, BEGIN + end) for begin, end in spans]
 
 
 def test_minutes_between_data_are_a_gap() -> None:

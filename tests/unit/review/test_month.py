@@ -8,8 +8,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from llm_serving_exporter.model.record import replace
+from llm_serving_review.evidence.past import Source, WeekSpend
 from llm_serving_review.evidence.week import Week, parse_week, span_of, week_before
-from llm_serving_review.figures.past_weeks import Known, Source, sum_month
+from llm_serving_review.figures.past_weeks import sum_month
 
 ZONE = ZoneInfo("UTC")
 WEEK = parse_week("2026-W46", ZONE)  # 9 to 15 November
@@ -19,11 +20,11 @@ EARLIER = week_before(BEFORE, ZONE)  # ends on 1 November
 
 def known(
     week: Week, usd_per_hour: float, beside: float = 0.0, hours: int | None = None, source: Source = Source.FILE
-) -> Known:
+) -> WeekSpend:
     """A flat week; `hours` is how many of its last hours are known."""
     there = week.hours[-hours:] if hours is not None else week.hours
     usd = {round(hour.begin): usd_per_hour for hour in there}
-    return Known(week, source, usd_per_hour * len(there) + beside, None, None, float(len(there)), 0.0, usd)
+    return WeekSpend(week, source, usd_per_hour * len(there) + beside, None, None, float(len(there)), 0.0, usd)
 
 
 def test_a_flat_month_is_forecast_to_the_cent() -> None:
@@ -75,8 +76,8 @@ def test_what_is_not_known_is_said_and_estimated_apart() -> None:
 def test_an_hour_without_data_is_free_only_in_a_week_that_is_whole() -> None:
     off_at_night = known(WEEK, 10.0)
     hours = {at: usd for index, (at, usd) in enumerate(off_at_night.usd_by_hour.items()) if index % 24 >= 8}
-    whole = Known(WEEK, Source.COUNTERS, sum(hours.values()), None, None, 168.0, 0.0, hours)
-    part = Known(WEEK, Source.COUNTERS, sum(hours.values()), None, None, 112.0, 0.0, hours)
+    whole = WeekSpend(WEEK, Source.COUNTERS, sum(hours.values()), None, None, 168.0, 0.0, hours)
+    part = WeekSpend(WEEK, Source.COUNTERS, sum(hours.values()), None, None, 112.0, 0.0, hours)
     before = [known(EARLIER, 10.0), known(BEFORE, 10.0)]
     first, second = sum_month(WEEK, [*before, whole], None), sum_month(WEEK, [*before, part], None)
     assert first is not None
@@ -105,7 +106,7 @@ def test_months_begin_at_midnight_of_the_zone_and_have_their_own_hours() -> None
 def test_a_span_takes_its_rate_from_seven_days_and_adds_no_hour_twice() -> None:
     span = span_of(datetime(2026, 11, 11, 12, tzinfo=UTC).timestamp(), 24, ZONE)
     running = known(WEEK, 10.0, source=Source.RECORDS)
-    records = Known(
+    records = WeekSpend(
         WEEK,
         Source.RECORDS,
         600.0,

@@ -23,14 +23,15 @@ from llm_serving_review.evidence.past import (
     MOST_BYTES,
     WEEKS,
     KeptFileError,
-    KeptWeek,
     Past,
+    Source,
+    WeekSpend,
     list_weeks_before,
     read_kept_week,
     read_past,
 )
 from llm_serving_review.evidence.week import Week, last_complete_week, parse_week, span_of, week_before
-from llm_serving_review.figures.past_weeks import Source, build_trend, list_known_weeks
+from llm_serving_review.figures.past_weeks import build_trend, describe_recorded_week, list_known_weeks
 from llm_serving_review.figures.review import Review, build_review
 from llm_serving_review.settings.settings import Settings
 from tests.support.builders.costevidence import WEEK, evidence, fleet_of, joined, owner, usage
@@ -51,22 +52,21 @@ def review() -> Review:
 
 def test_a_review_reads_back_what_an_earlier_one_wrote(review: Review, tmp_path: Path) -> None:
     write(review, tmp_path, None)
-    found = read_kept_week(tmp_path, "2026-W46")
+    found = read_kept_week(tmp_path, WEEK, ("cluster",))
     assert found is not None
     assert found.paid_usd == pytest.approx(review.invoice_usd)
-    assert found.gpu_usd == pytest.approx(review.now.usd)
     assert found.tokens == pytest.approx(review.now.tokens)
     assert found.usd_per_million == pytest.approx(review.now.blended_usd_per_million)
     assert review.outlook is not None
     assert review.outlook.seen is not None
     assert found.hours_seen == pytest.approx(review.outlook.seen.hours)
-    assert found.missing_usd == pytest.approx(review.missing_usd)
-    assert found.settings == {"timezone": "UTC", "identity_labels": "cluster"}
-    assert len(found.hours) == 168
-    assert sum(hour.usd or 0.0 for hour in found.hours.values()) == pytest.approx(review.now.usd)
-    assert sum(hour.tokens or 0.0 for hour in found.hours.values()) == pytest.approx(review.now.tokens)
+    assert found.missing_usd == pytest.approx(review.missing_usd or 0.0)
+    assert found.marks == ()
+    assert len(found.usd_by_hour) == 168
+    assert sum(found.usd_by_hour.values()) == pytest.approx(review.now.usd)
+    assert sum(found.tokens_by_hour.values()) == pytest.approx(review.now.tokens)
     # the table has the week before in it, too: as that review saw it
-    assert read_kept_week(tmp_path, "2026-W45") is None
+    assert read_kept_week(tmp_path, week_before(WEEK, ZoneInfo("UTC"))) is None
 
 
 def damage(name: str, text: bytes) -> Any:
@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_used_is_refused_by_name(spoil: Any, said: str, re
     write(review, tmp_path, None)
     spoil(tmp_path)
     with pytest.raises(KeptFileError) as refused:
-        read_kept_week(tmp_path, "2026-W46")
+        read_kept_week(tmp_path, WEEK)
     assert said in str(refused.value)
     assert str(refused.value).startswith("cost-2026-W46")
     assert str(refused.value).endswith("It is left out.")
@@ -134,15 +134,14 @@ def test_a_file_that_cannot_be_used_is_refused_by_name(spoil: Any, said: str, re
 
 def test_a_review_of_another_zone_or_fleet_is_marked(review: Review, tmp_path: Path) -> None:
     write(review, tmp_path, None)
-    kept = read_kept_week(tmp_path, "2026-W46")
-    assert kept is not None
-    later = parse_week("2026-W47", ZoneInfo("Europe/Berlin"))
-    (found,) = list_known_weeks(later, Past({"2026-W46": kept}), ("site",), ())
+    found = read_kept_week(tmp_path, parse_week("2026-W46", ZoneInfo("Europe/Berlin")), ("site",))
+    assert found is not None
     assert found.source is Source.FILE
     assert found.marks[:2] == ("weeks of UTC", "other identity labels")
-    same = parse_week("2026-W47", ZoneInfo("UTC"))
-    (found,) = list_known_weeks(same, Past({"2026-W46": kept}), ("cluster",), ())
+    found = read_kept_week(tmp_path, WEEK, ("cluster",))
+    assert found is not None
     assert "weeks of UTC" not in found.marks
+    assert list_known_weeks(weeks_later(WEEK, 1), Past((found,)), ()) == (found,)
 
 
 def test_weeks_that_nothing_knows_are_blank_and_not_0() -> None:
@@ -150,14 +149,12 @@ def test_weeks_that_nothing_knows_are_blank_and_not_0() -> None:
     assert known.trend == ()  # nothing before: no trend
     one = week_before(WEEK, ZoneInfo("UTC"))
     two = week_before(one, ZoneInfo("UTC"))
-    past = Past({two.name: KeptWeek("x", 100.0, 90.0, None, None, 150.0, None)})
-    trend = build_trend(WEEK, list_known_weeks(WEEK, past, (), ()))
+    kept = WeekSpend(two, Source.FILE, 100.0, None, None, 150.0)
+    trend = build_trend(WEEK, list_known_weeks(WEEK, Past((kept,)), ()))
     assert len(trend) == WEEKS
     assert [week.name for week in trend][-3:] == [two.name, one.name, "2026-W46"]
     assert [week.known is None for week in trend] == [True] * 9 + [False, True, True]
-    kept = trend[9].known
-    assert kept is not None
-    assert (kept.paid_usd, kept.tokens, kept.marks) == (100.0, None, ("150 of 168 hours",))
+    assert trend[9].known == kept
 
 
 def test_hourly_records_fill_in_and_counters_are_not_asked(tmp_path: Path) -> None:
@@ -262,12 +259,12 @@ def test_a_real_prometheus_has_the_records_of_weeks_that_its_counters_have_not(t
     with PrometheusServer(tmp_path, "global: {}\n", retention="90d") as server:
         prometheus = Prometheus(JsonApi(Access("Prometheus", server.url, "--prometheus.url"), 60.0))
         reader = Reader(prometheus, Asking(), lambda text: None)
-        after = parse_week(week_of_name(week, 1), ZoneInfo("UTC"))
-        past = read_past(reader, tmp_path, after)
+        after = weeks_later(week, 1)
+        past = read_past(reader, tmp_path, after, describe_recorded_week)
         prometheus.close()
     assert not reader.missing
-    assert set(past.recorded) == {week.name, earlier.name}
-    part, whole = list_known_weeks(after, past, (), ())
+    assert {one.week.name for one in past.weeks} == {week.name, earlier.name}
+    part, whole = list_known_weeks(after, past, ())
     assert (whole.paid_usd, whole.tokens, whole.hours_seen) == pytest.approx((168 * 4.0, 168 * 5e6, 168.0))
     assert whole.usd_per_million == pytest.approx(0.8)
     # the hour that ends where the samples begin has one, too
@@ -275,7 +272,7 @@ def test_a_real_prometheus_has_the_records_of_weeks_that_its_counters_have_not(t
     assert part.marks == ("without unused commitments", "101 of 168 hours")
 
 
-def week_of_name(week: Week, later: int) -> str:
-    """The name of a week that many weeks later."""
+def weeks_later(week: Week, later: int) -> Week:
+    """The week that many weeks later."""
     year, number, _ = (week.monday + timedelta(days=7 * later)).isocalendar()
-    return f"{year}-W{number:02d}"
+    return parse_week(f"{year}-W{number:02d}", ZoneInfo("UTC"))

@@ -11,9 +11,9 @@ import pytest
 from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, PoolUse
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.command import write
-from llm_serving_review.evidence.past import Past, RecordedWeek, read_kept_week
+from llm_serving_review.evidence.past import Past, read_kept_week
 from llm_serving_review.evidence.week import week_before
-from llm_serving_review.figures.past_weeks import list_known_weeks
+from llm_serving_review.figures.past_weeks import describe_recorded_week, list_known_weeks
 from llm_serving_review.figures.review import Review, build_review
 from llm_serving_review.pages.page import render_page
 from llm_serving_review.settings.settings import Settings
@@ -65,12 +65,12 @@ def test_a_prepaid_window_over_the_end_of_a_month_is_paid_where_it_lies(tmp_path
     assert month.usd == pytest.approx(480.0)
     # a week later it is read from the folder, and is the same
     write(review, tmp_path, None)
-    kept = read_kept_week(tmp_path, "2026-W44")
+    kept = read_kept_week(tmp_path, PoolWeek(name="2026-W44").week)
     assert kept is not None
     later = PoolWeek(name="2026-W45")
     later.add("b", {0: 8.0}, rate="on_demand")
     evidence = replace(later.evidence(), previous=week_before(later.week, ZoneInfo("UTC")), pools=PoolBook((block,)))
-    found = build_review(evidence, Settings(), Past({"2026-W44": kept}))
+    found = build_review(evidence, Settings(), Past((kept,)))
     assert days_of(found)[date(2026, 11, 1)] == 480.0
     assert found.beyond.trend[-2].known is not None
     assert found.beyond.trend[-2].known.paid_usd == pytest.approx(960.0)
@@ -79,8 +79,8 @@ def test_a_prepaid_window_over_the_end_of_a_month_is_paid_where_it_lies(tmp_path
 def test_a_week_of_hourly_records_says_that_no_pool_was_taken_off_it() -> None:
     week = PoolWeek(name="2026-W45")
     week.add("a", dict.fromkeys(range(168), 8.0))
-    past = Past(recorded={"2026-W44": RecordedWeek(PoolWeek(name="2026-W44").week, week.usage)})
-    marks = {one.week.name: one.marks for one in list_known_weeks(week.week, past, (), ())}
+    past = Past((describe_recorded_week(PoolWeek(name="2026-W44").week, week.usage),))
+    marks = {one.week.name: one.marks for one in list_known_weeks(week.week, past, ())}
     assert marks == {"2026-W44": ("before commitments",)}
     review = build_review(week.evidence(RESERVED), Settings(), past)
     assert "Weeks from hourly records are before commitments." in render_page(review)

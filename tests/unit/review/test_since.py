@@ -11,8 +11,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from llm_serving_exporter.cli import main
+from llm_serving_review.evidence.past import Source, WeekSpend
 from llm_serving_review.evidence.week import last_complete_week, span_of, week_before
-from llm_serving_review.figures.past_weeks import Known, Source, sum_month
+from llm_serving_review.figures.past_weeks import sum_month
 from tests.support.rows import check_rows
 from tests.support.servers.fakeprometheus import FakePrometheus, success
 
@@ -61,7 +62,7 @@ def test_a_span_has_the_hours_that_weeks_have(zone: str, local: tuple[int, int])
     week = last_complete_week(NOW, ZoneInfo(zone))
     assert (span.begin - week.begin) % 3600 == 0
     usd = {round(hour.begin): 10.0 for hour in span.hours}
-    month = sum_month(span, [Known(span, Source.COUNTERS, 240.0, None, None, 24.0, 0.0, usd)], None)
+    month = sum_month(span, [WeekSpend(span, Source.COUNTERS, 240.0, None, None, 24.0, 0.0, usd)], None)
     assert month is not None
     assert (month.usd, month.known_hours) == (240.0, 24.0)
 

@@ -9,10 +9,11 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from llm_serving_exporter.model.record import replace
+from llm_serving_review.evidence.past import Source, WeekSpend
 from llm_serving_review.evidence.usage import Gap, Line, Usage
 from llm_serving_review.evidence.week import Week, parse_week, week_before
 from llm_serving_review.figures.beyond import Measure, UnusualDay, find_unusual_days
-from llm_serving_review.figures.past_weeks import Known, Source, describe_read_week
+from llm_serving_review.figures.past_weeks import describe_read_week
 from tests.support.builders.costevidence import owner
 from tests.support.rows import check_rows
 
@@ -29,12 +30,12 @@ def weeks(count: int) -> list[Week]:
     return found
 
 
-def known(week: Week, ago: int, shape: Shape, seen: float = 168.0) -> Known:
+def known(week: Week, ago: int, shape: Shape, seen: float = 168.0) -> WeekSpend:
     usd, tokens = {}, {}
     for hour in week.hours:
         day_usd, day_tokens = shape(hour.day, ago)
         usd[round(hour.begin)], tokens[round(hour.begin)] = day_usd / 24, day_tokens / 24
-    return Known(week, Source.FILE, sum(usd.values()), sum(tokens.values()), None, seen, 0.0, usd, tokens)
+    return WeekSpend(week, Source.FILE, sum(usd.values()), sum(tokens.values()), None, seen, 0.0, usd, tokens)
 
 
 def look(count: int, shape: Shape, usage: Usage | None = None, before: Usage | None = None) -> Sequence[UnusualDay]:
