@@ -15,7 +15,7 @@ from llm_serving_exporter.model.cost import PoolBook
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.target import NOWHERE, NodePlace
 from llm_serving_review.evidence.week import Week
-from llm_serving_review.tables.sums import sum_known
+from llm_serving_review.tables.sums import group_by_key, sum_known
 
 if TYPE_CHECKING:
     from llm_serving_review.evidence.context import TenantUsage
@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 
 Hours = tuple[float | None, ...]
 Extra = tuple[tuple[str, str], ...]
+# values of the labels that tell fleets apart
+Where = tuple[str, ...]
+# a fleet and a target of it
+Place = tuple[Where, str]
+# of a gap; less is the edge of a scrape, or what a restart loses
+_KNOWN_SECONDS = 60.0
+
+
+def find_fleet(labels: Mapping[str, str], identity: Iterable[str]) -> Where:
+    """The fleet of a series; `identity`: labels that tell fleets apart, "" where it has none."""
+    return tuple(labels.get(name, "") for name in identity)
 
 
 class Owner(Struct, frozen=True):
@@ -41,6 +52,14 @@ class Owner(Struct, frozen=True):
     def label(self, name: str) -> str:
         """One of the extra labels, "" where it has none."""
         return dict(self.extra).get(name, "")
+
+    def fleet(self, identity: Iterable[str]) -> Where:
+        """The fleet that it belongs to."""
+        return find_fleet(dict(self.extra), identity)
+
+    def place(self, identity: Iterable[str]) -> Place:
+        """Its fleet and target."""
+        return self.fleet(identity), self.target
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,6 +105,14 @@ class Gauge(Struct, frozen=True):
     labels: Mapping[str, str]  # its labels, identity labels first
     hours: Hours  # its value in each hour; None where nothing is known
 
+    def label(self, name: str) -> str:
+        """One of its labels, "" where it has none."""
+        return self.labels.get(name, "")
+
+    def place(self, identity: Iterable[str]) -> Place:
+        """Its fleet and target."""
+        return find_fleet(self.labels, identity), self.label("target")
+
 
 class RateFacts(Struct, frozen=True):
     """What the price file says of a rate."""
@@ -111,6 +138,10 @@ class Book(Struct, frozen=True):
     places: tuple[Gauge, ...] = ()
     # what the cluster itself says of its nodes: by the values of the identity labels that scrapes add, and node
     cluster_places: Mapping[tuple[Extra, str], NodePlace] = field(default_factory=dict)
+
+    def index_prices(self, identity: Sequence[str]) -> dict[tuple[Where, str, str], list[Gauge]]:
+        """Prices by fleet, target and rate."""
+        return group_by_key(((*gauge.place(identity), gauge.label("rate")), gauge) for gauge in self.prices)
 
 
 class Fleet(Struct, frozen=True):
@@ -146,6 +177,15 @@ class Gap(Struct, frozen=True):
     seen_gpu_seconds: float = 0.0  # all GPU time that counters show across the gap
     # growth that counters show across the gap and no hour had, by quantity; already part of `Usage`
     recovered: Mapping[str, float] = field(default_factory=dict)
+
+    def place(self, identity: Iterable[str]) -> Place:
+        """Its fleet and target."""
+        return find_fleet(dict(self.extra), identity), self.target
+
+    @property
+    def hides_use(self) -> bool:
+        """Whether more is missing than the edge of a scrape."""
+        return self.missing_gpu_seconds is None or self.missing_gpu_seconds > _KNOWN_SECONDS
 
     @property
     def missing_gpu_seconds(self) -> float | None:

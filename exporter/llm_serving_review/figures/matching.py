@@ -11,22 +11,19 @@ from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.render.numbers import hours as hours_text
-from llm_serving_review.evidence.usage import Book, Evidence, Gap, Gauge, Line, Owner, Usage
+from llm_serving_review.evidence.usage import Book, Evidence, Gap, Gauge, Line, Owner, Place, Usage
 from llm_serving_review.evidence.week import Week
-from llm_serving_review.figures.rates import GpuKinds, LastPrices, fleet_of_gauge, split_prices, sum_bills
-from llm_serving_review.tables.sums import sum_by_key
+from llm_serving_review.figures.rates import GpuKinds, LastPrices, split_prices, sum_bills
+from llm_serving_review.tables.sums import group_by_key, sum_by_key
 
 # --- Which hours of both weeks are compared with each other: what came and went, and what only one of the weeks knows, is taken out. Pure.
 #
 # An hour of one week stands beside the same hour of the same day in the other.
 
 
-# of a gap; less is the edge of a scrape
-_KNOWN_SECONDS = 60.0
 _COMPARED = ("cost", "gpu_seconds", "prefill_tokens", "decode_tokens")
 
 Shares = list[float]
-Place = tuple[tuple[str, ...], str]
 
 
 class Unit(NamedTuple):
@@ -57,13 +54,9 @@ class Units(Struct, frozen=True):
     workloads: Mapping[Place, frozenset[str]]  # by target: the workloads that it belonged to in either week
     identity: tuple[str, ...] = ()  # labels that tell fleets apart
 
-    def place(self, owner: Owner) -> Place:
-        """Fleet and target."""
-        return tuple(owner.label(name) for name in self.identity), owner.target
-
     def unit_of(self, owner: Owner) -> Unit:
         """The workload, or the target where it has none or changed it, with its model and role."""
-        fleet, target = self.place(owner)
+        fleet, target = owner.place(self.identity)
         known = self.workloads.get((fleet, target), frozenset())
         name = next(iter(known)) if len(known) == 1 else target
         return Unit(fleet, len(known) == 1, name, owner.model_name, owner.role)
@@ -73,9 +66,8 @@ def find_units(book: Book, book_before: Book, identity: Sequence[str]) -> Units:
     """Units by the workloads of both weeks."""
     found: dict[Place, set[str]] = {}
     for gauge in (*book.workloads, *book_before.workloads):
-        place = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", "")
         name = "/".join(filter(None, (gauge.labels.get("namespace", ""), gauge.labels["workload"])))
-        found.setdefault(place, set()).add(name)
+        found.setdefault(gauge.place(identity), set()).add(name)
     return Units({place: frozenset(names) for place, names in found.items()}, tuple(identity))
 
 
@@ -98,7 +90,7 @@ def match_weeks(evidence: Evidence, before: Usage, after: Usage, units: Units) -
     for index in (0, 1):
 
         def known(owner: Owner, index: int = index) -> list[bool]:
-            place = units.place(owner)
+            place = owner.place(units.identity)
             return [
                 not (unknown[index](place, hour) or (there is not None and unknown[1 - index](place, there)))
                 for hour, there in enumerate(other[index])
@@ -196,15 +188,15 @@ def _find_unknown_hours(
 ) -> Callable[[Place, int], bool]:
     hidden: set[tuple[Place, int]] = set()
     for gap in gaps:
-        if gap.missing_gpu_seconds is not None and gap.missing_gpu_seconds <= _KNOWN_SECONDS:
-            continue
-        place = tuple(dict(gap.extra).get(name, "") for name in units.identity), gap.target
-        hidden |= {
-            (place, index) for index, hour in enumerate(week.hours) if gap.begin < hour.end and hour.begin < gap.end
-        }
+        if gap.hides_use:
+            hidden |= {
+                (gap.place(units.identity), index)
+                for index, hour in enumerate(week.hours)
+                if gap.begin < hour.end and hour.begin < gap.end
+            }
     for line in usage.gpu_seconds:
         if not line.of[1]:
-            hidden |= {(units.place(line.owner), index) for index, value in enumerate(line.hours) if value}
+            hidden |= {(line.owner.place(units.identity), index) for index, value in enumerate(line.hours) if value}
     return lambda place, hour: hour < begins or (place, hour) in hidden
 
 
@@ -396,15 +388,12 @@ def _count_replicas(compared: Compared) -> dict[Unit, float]:
 def _collect_nodes(gauges: Iterable[Gauge], usage: Usage, compared: Compared) -> Mapping[Unit, frozenset[str]]:
     """The nodes of each unit."""
     units = compared.units
-    of_place: dict[Place, set[str]] = {}
-    for gauge in gauges:
-        place = fleet_of_gauge(gauge.labels, units.identity), gauge.labels.get("target", "")
-        of_place.setdefault(place, set()).add(gauge.labels.get("node", ""))
+    of_place = group_by_key((gauge.place(units.identity), gauge.label("node")) for gauge in gauges)
     found: dict[Unit, set[str]] = {}
     for line in usage.gpu_seconds:
         if line.total:
             unit = _join_place(units.unit_of(line.owner), compared)
-            found.setdefault(unit, set()).update(of_place.get(units.place(line.owner), ()))
+            found.setdefault(unit, set()).update(of_place.get(line.owner.place(units.identity), ()))
     return {unit: frozenset(values) for unit, values in found.items()}
 
 

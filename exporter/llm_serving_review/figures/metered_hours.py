@@ -20,9 +20,19 @@ from math import fsum
 from typing import NamedTuple
 
 from llm_serving_exporter.model.record import Struct
-from llm_serving_review.evidence.usage import Book, Gauge, Hours, NodePlaces, Owner, Usage, drop_unknown, sum_by_hour
+from llm_serving_review.evidence.usage import (
+    Book,
+    Hours,
+    NodePlaces,
+    Owner,
+    Place,
+    Usage,
+    Where,
+    drop_unknown,
+    sum_by_hour,
+)
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
-from llm_serving_review.figures.rates import GpuKinds, Where, fleet_of_gauge, fleet_of_owner
+from llm_serving_review.figures.rates import GpuKinds
 from llm_serving_review.tables.sums import group_by_key
 
 
@@ -72,20 +82,18 @@ def measure_metered_hours(
 ) -> tuple[MeteredHour, ...]:
     """The pieces of a week, in the order of hours. Their GPU-hours and USD add up to those of `usage`."""
     places = NodePlaces(book.places, identity) if places is None else places
-    kinds, nodes = GpuKinds(book, identity), _Nodes(book, identity, len(week.hours))
-    prices = _index_prices(book, identity)
+    kinds, nodes = GpuKinds(book, identity), Nodes(book, identity, len(week.hours))
     cuts = [list(_cut_at_utc_hours(hour.begin, hour.end)) for hour in week.hours]
     found = []
     for (owner, rate), both in _sum_by_owner(usage, len(week.hours)).items():
-        fleet, kind = fleet_of_owner(owner, identity), kinds.find_kinds(owner, rate)
+        fleet, kind, prices = owner.fleet(identity), kinds.find_kinds(owner, rate), kinds.find_prices(owner, rate)
         for index, known in enumerate(zip(*both, strict=True)):
             if not any(known):
                 continue
             time, money = known[0] or 0.0, known[1] or 0.0
             gpu_name = kind if isinstance(kind, str) else kind(index)
-            said = (gauge.hours[index] for gauge in prices.get((fleet, owner.target, rate), ()))
-            price = next(drop_unknown(said), None)
-            there = nodes.find(fleet, owner.target, index)
+            price = next(drop_unknown(gauge.hours[index] for gauge in prices), None)
+            there = nodes.find((fleet, owner.target), index)
             for node in there:
                 at = places.find(fleet, owner.target, node, index)
                 for utc_begin, part in cuts[index]:
@@ -97,15 +105,6 @@ def measure_metered_hours(
                         )
                     )  # fmt: skip
     return tuple(sorted(found, key=lambda one: one.utc_begin))
-
-
-def _index_prices(book: Book, identity: Sequence[str]) -> dict[tuple[Where, str, str], list[Gauge]]:
-    """Prices in force by fleet, target and rate."""
-    found: dict[tuple[Where, str, str], list[Gauge]] = {}
-    for gauge in book.prices:
-        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", ""), gauge.labels.get("rate", "")
-        found.setdefault(key, []).append(gauge)
-    return found
 
 
 def sum_by_machine(pieces: Iterable[MeteredHour]) -> dict[MachineHour, MachineCost]:
@@ -122,24 +121,20 @@ def sum_by_machine(pieces: Iterable[MeteredHour]) -> dict[MachineHour, MachineCo
     }  # fmt: skip
 
 
-class _Nodes:
+class Nodes:
     """The nodes of a target in an hour."""
 
     def __init__(self, book: Book, identity: Sequence[str], hours: int) -> None:
-        self._by_hour: dict[tuple[Where, str], list[set[str]]] = {}
-        for gauge in book.nodes:
-            key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", "")
-            of_target = self._by_hour.setdefault(key, [set() for _ in range(hours)])
-            for index, value in enumerate(gauge.hours):
-                if value is not None:
-                    of_target[index].add(gauge.labels.get("node", ""))
-        self._ever = {key: tuple(sorted(set().union(*each))) for key, each in self._by_hour.items()}
+        gauges = group_by_key((gauge.place(identity), gauge) for gauge in book.nodes)
+        self._by_hour = {
+            place: [sorted({one.label("node") for one in each if one.hours[hour] is not None}) for hour in range(hours)]
+            for place, each in gauges.items()
+        }
+        self._ever = {place: sorted(set().union(*each)) for place, each in self._by_hour.items()}
 
-    def find(self, fleet: Where, target: str, hour: int) -> Sequence[str]:
+    def find(self, place: Place, hour: int) -> Sequence[str]:
         """In that hour, else ever in the week, else one without a name."""
-        key = fleet, target
-        there = self._by_hour.get(key)
-        return (sorted(there[hour]) if there else ()) or self._ever.get(key, ()) or ("",)
+        return (place in self._by_hour and self._by_hour[place][hour]) or self._ever.get(place) or ("",)
 
 
 def _sum_by_owner(usage: Usage, hours: int) -> Mapping[tuple[Owner, str], tuple[Hours, Hours]]:

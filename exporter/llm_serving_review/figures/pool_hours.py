@@ -18,10 +18,9 @@ from types import MappingProxyType
 
 from llm_serving_exporter.model.cost import Pool, PoolKind, PoolUse, RateKind
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_review.evidence.usage import Gap, Line
+from llm_serving_review.evidence.usage import Gap, Line, Where
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
 from llm_serving_review.figures.metered_hours import MeteredHour
-from llm_serving_review.figures.rates import Where, fleet_of_gauge, fleet_of_owner
 from llm_serving_review.tables.sums import sum_by_key
 
 _ORDER = {kind: at for at, kind in enumerate(PoolKind)}
@@ -167,21 +166,15 @@ def find_family(instance_type: str) -> str:
 # --- What is not known of a pool's use: hours in gaps, and nodes of which nobody knows where they are. Pure.
 
 
-# of a gap: less is what a restart loses
-_KNOWN_SECONDS = 60.0
-
-
 def find_hidden(
     pools: Iterable[Pool], pieces: Iterable[MeteredHour], identity: Sequence[str], gaps: Iterable[Gap]
 ) -> Mapping[str, list[tuple[float, float]]]:
     """By pool: times in which data of a target are missing that uses it in other hours."""
-    holes = [gap for gap in gaps if gap.missing_gpu_seconds is None or gap.missing_gpu_seconds > _KNOWN_SECONDS]
+    holes = [gap for gap in gaps if gap.hides_use]
     found: dict[str, list[tuple[float, float]]] = {}
     for pool in pools:
         users = {(one.fleet, one.target) for one in pieces if _is_for(pool, one)} if holes else set()
-        found[pool.name] = [
-            (gap.begin, gap.end) for gap in holes if (fleet_of_gauge(dict(gap.extra), identity), gap.target) in users
-        ]
+        found[pool.name] = [(gap.begin, gap.end) for gap in holes if gap.place(identity) in users]
     return found
 
 
@@ -349,9 +342,9 @@ class PoolCash:
         for line in lines:
             if not self._open or line.of[1] != RateKind.POOL.value:
                 continue
-            fleet = fleet_of_owner(line.owner, self._identity)
+            place = line.owner.place(self._identity)
             for hour, usd in enumerate(line.hours):
-                kind = self._kinds.get((fleet, line.owner.target, hour)) if usd else None
+                kind = self._kinds.get((*place, hour)) if usd else None
                 if kind is not None and usd:
                     found.append(((hour, kind), usd))
         return sum_by_key(found)

@@ -12,7 +12,18 @@ from typing import TypeVar
 
 from llm_serving_exporter.model.cost import RateKind
 from llm_serving_exporter.model.record import Struct, field
-from llm_serving_review.evidence.usage import Book, Gap, Gauge, Line, Owner, Usage, sum_by_hour
+from llm_serving_review.evidence.usage import (
+    Book,
+    Gap,
+    Gauge,
+    Line,
+    Owner,
+    Usage,
+    Where,
+    drop_unknown,
+    find_fleet,
+    sum_by_hour,
+)
 from llm_serving_review.evidence.week import Week
 from llm_serving_review.figures.split import Split
 from llm_serving_review.tables.sums import group_by_key, sum_by_key
@@ -24,23 +35,10 @@ from llm_serving_review.tables.sums import group_by_key, sum_by_key
 
 # of a GPU, in the hour of a restart or of a missed scrape
 _LOST_AT_EDGES = 0.05
-_KNOWN_SECONDS = 60.0
 # of a GPU: what adding up a week of hours leaves behind the point
 _ROUNDING = 1e-6
 # a GPU at such a rate that is given back is paid for no more
 _CASH = (RateKind.ON_DEMAND, RateKind.SPOT)
-
-Where = tuple[str, ...]
-
-
-def fleet_of_gauge(labels: Mapping[str, str], identity: Sequence[str]) -> Where:
-    """The fleet of a gauge."""
-    return tuple(labels.get(name, "") for name in identity)
-
-
-def fleet_of_owner(owner: Owner, identity: Sequence[str]) -> Where:
-    """The fleet of an owner."""
-    return tuple(owner.label(name) for name in identity)
 
 
 def find_cash_rates(book: Book) -> frozenset[str]:
@@ -55,37 +53,22 @@ def find_rates_of_kind(book: Book, kind: RateKind) -> frozenset[str]:
 
 def find_gpu_kinds(book: Book, identity: Sequence[str]) -> dict[tuple[Where, str, str], set[str]]:
     """Kinds of GPU by fleet, target and rate."""
-    found: dict[tuple[Where, str, str], set[str]] = {}
-    for gauge in book.prices:
-        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", ""), gauge.labels.get("rate", "")
-        found.setdefault(key, set()).add(gauge.labels.get("gpu_name", ""))
-    return found
+    return {key: {gauge.label("gpu_name") for gauge in each} for key, each in book.index_prices(identity).items()}
 
 
-def average_rate_price(
-    usage: Usage,
-    book: Book,
-    rate: str,
-    identity: Sequence[str],
-    gpu_name: str | None = None,
-    fleet: Where | None = None,
-) -> float | None:
-    """Mean USD per GPU-hour of a rate, weighted by the GPU time at it; None where the rate was in force on no target."""
-    seconds: dict[tuple[Where, str], list[Line]] = {}
-    for line in usage.gpu_seconds:
-        if line.of[1] == rate:
-            seconds.setdefault((fleet_of_owner(line.owner, identity), line.owner.target), []).append(line)
-    weighted: list[tuple[float, float]] = []
-    for gauge in book.prices:
-        at = fleet_of_gauge(gauge.labels, identity)
-        if gauge.labels.get("rate") != rate or gpu_name not in (None, gauge.labels.get("gpu_name")):
-            continue
-        if fleet not in (None, at):
-            continue
-        used = sum_by_hour(seconds.get((at, gauge.labels.get("target", "")), ()), len(gauge.hours))
-        weighted += [
-            (value, weight or 0.0) for value, weight in zip(gauge.hours, used, strict=True) if value is not None
-        ]
+def average_rate_price(usage: Usage, book: Book, rate: str, identity: Sequence[str], fleet: Where) -> float | None:
+    """Mean USD per GPU-hour of a fleet's rate, weighted by the GPU time at it; None where the rate was in force on no target."""
+    seconds = group_by_key((line.owner.place(identity), line) for line in usage.gpu_seconds if line.of[1] == rate)
+    weighted = [
+        (value, weight or 0.0)
+        for (*place, of), gauges in book.index_prices(identity).items()
+        if (place[0], of) == (fleet, rate)
+        for gauge in gauges
+        for value, weight in zip(
+            gauge.hours, sum_by_hour(seconds.get(gauge.place(identity), ()), len(gauge.hours)), strict=True
+        )
+        if value is not None
+    ]
     if not any(weight for _, weight in weighted):
         # in force, but nothing was counted at it
         weighted = [(value, 1.0) for value, _ in weighted]
@@ -157,7 +140,7 @@ class _OnDemandLoad:
                 ((fleet, frozenset(self._kinds.get((fleet, line.owner.target, line.of[1]), ()))), line)
                 for line in lines
                 if line.of[1] in rates
-                for fleet in (fleet_of_owner(line.owner, identity),)
+                for fleet in (line.owner.fleet(identity),)
             )
             return {
                 key: [(value or 0.0) / unit for value in sum_by_hour(each, hours)]
@@ -200,22 +183,17 @@ def measure_commitments(
     """By fleet and rate, hour by hour: GPUs left over at night do not make up for noon. Leaves out hours in which the commitment is
     unknown, and hours in which data of a target at that rate are missing."""
     count = len(week.hours)
-    committed: dict[tuple[Where, str], list[float | None]] = {}
-    for gauge in book.committed:
-        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("rate", "")
-        line = committed.setdefault(key, [None] * count)
-        for index, value in enumerate(gauge.hours):
-            if value is not None:
-                line[index] = max(value, line[index] or 0.0)
+    committed = group_by_key(
+        ((find_fleet(gauge.labels, identity), gauge.label("rate")), gauge.hours) for gauge in book.committed
+    )
     load = _OnDemandLoad(usage, book, count, identity)
-    holes = [gap for gap in gaps if gap.missing_gpu_seconds is None or gap.missing_gpu_seconds > _KNOWN_SECONDS]
+    holes = [gap for gap in gaps if gap.hides_use]
     found = []
-    for (fleet, rate), gpus in sorted(committed.items()):
-        lines = [
-            line for line in usage.gpu_seconds if line.of[1] == rate and fleet_of_owner(line.owner, identity) == fleet
-        ]
-        targets = {line.owner.target for line in lines if line.total}
-        unknown = [gap for gap in holes if gap.target in targets and fleet_of_gauge(dict(gap.extra), identity) == fleet]
+    for (fleet, rate), stated in sorted(committed.items()):
+        gpus = [max(drop_unknown(values), default=None) for values in zip(*stated, strict=True)]
+        lines = [line for line in usage.gpu_seconds if line.of[1] == rate and line.owner.fleet(identity) == fleet]
+        places = {line.owner.place(identity) for line in lines if line.total}
+        unknown = [gap for gap in holes if gap.place(identity) in places]
         used = sum_by_hour(lines, count)
         hidden = []
         known: list[tuple[float, float]] = []
@@ -231,7 +209,7 @@ def measure_commitments(
         bought = fsum(gpus for gpus, _ in known)
         if bought:
             taken, share = fsum(of for _, of in known), bought / (bought + fsum(hidden))
-            price = average_rate_price(usage, book, rate, identity, fleet=fleet)
+            price = average_rate_price(usage, book, rate, identity, fleet)
             moved = load.take_over(fleet, rate, free)
             found.append(Commitment(rate, bought, taken, fsum(free), price, fleet, share, *moved))
     return tuple(found)
@@ -270,8 +248,7 @@ def find_steady_load(
         lines = [
             line
             for line in usage.gpu_seconds
-            if line.of[1] in on_demand
-            and of.get((fleet_of_owner(line.owner, identity), line.owner.target, line.of[1])) == {kind}
+            if line.of[1] in on_demand and of.get((*line.owner.place(identity), line.of[1])) == {kind}
         ]
         seconds = sum_by_hour(lines, hours)
         floor = min(((seconds[index] or 0.0) / 3600 for index in known), default=0.0)
@@ -339,25 +316,26 @@ class GpuKinds:
 
     def __init__(self, book: Book, identity: Sequence[str]) -> None:
         self._identity = identity
-        self._priced: dict[tuple[Where, str, str], list[Gauge]] = {}
-        self._had: dict[tuple[Where, str], set[str]] = {}
-        for gauge in book.prices:
-            key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", ""), gauge.labels.get("rate", "")
-            self._priced.setdefault(key, []).append(gauge)
-        for gauge in book.gpus:
-            place = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", "")
-            self._had.setdefault(place, set()).add(gauge.labels.get("gpu_name", ""))
+        self._prices = book.index_prices(identity)
+        self._had = group_by_key((gauge.place(identity), gauge.label("gpu_name")) for gauge in book.gpus)
+
+    def find_prices(self, owner: Owner, rate: str) -> Sequence[Gauge]:
+        """What the target's GPUs cost at a rate, a gauge for each kind."""
+        return self._prices.get((*owner.place(self._identity), rate), ())
+
+    def find_all_kinds(self, owner: Owner, rate: str) -> str:
+        """Those that it ever had at the rate, else at all, joined with " + "; "" where they are unknown."""
+        priced = {gauge.label("gpu_name") for gauge in self.find_prices(owner, rate)}
+        return " + ".join(sorted(priced or {*self._had.get(owner.place(self._identity), ())}))
 
     def find_kinds(self, owner: Owner, rate: str) -> str | Callable[[int], str]:
         """The kind, by hour where it changed; several joined with " + ", "" where it is unknown."""
-        place = fleet_of_owner(owner, self._identity), owner.target
-        gauges = self._priced.get((*place, rate), [])
-        ever = " + ".join(sorted({gauge.labels.get("gpu_name", "") for gauge in gauges} or self._had.get(place, set())))
+        gauges, ever = self.find_prices(owner, rate), self.find_all_kinds(owner, rate)
         if len(gauges) < 2:
             return ever
 
         def kind(hour: int) -> str:
-            there = {gauge.labels.get("gpu_name", "") for gauge in gauges if gauge.hours[hour] is not None}
+            there = {gauge.label("gpu_name") for gauge in gauges if gauge.hours[hour] is not None}
             return " + ".join(sorted(there)) or ever
 
         return kind

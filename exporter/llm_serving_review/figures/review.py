@@ -228,7 +228,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         ),
         models,
         build_label_rows(usage, earlier_usage, settings.by_labels, identity),
-        build_node_rows(usage, book, count),
+        build_node_rows(usage, book, count, identity),
         ahead,
         unneeded,
         bought,

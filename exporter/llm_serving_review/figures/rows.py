@@ -10,14 +10,14 @@ from llm_serving_exporter.model.record import Struct
 from llm_serving_review.evidence.names import PAGE, TICKET
 from llm_serving_review.evidence.usage import Book, Episode, Fleet, Gauge, Line, Usage, drop_unknown
 from llm_serving_review.evidence.week import Week
-from llm_serving_review.figures.rates import Commitment, find_gpu_kinds, fleet_of_gauge, fleet_of_owner, sum_unused_usd
+from llm_serving_review.figures.metered_hours import Nodes
+from llm_serving_review.figures.rates import Commitment, GpuKinds, sum_unused_usd
 from llm_serving_review.figures.split import Split
 from llm_serving_review.figures.totals import Chosen, Totals, find_counting, ratio, sum_usage
 from llm_serving_review.tables.sums import group_by_key, sum_by_key, sum_known
 
 # of the exporter's sources the first that is there; the engine's own estimate is no measurement
 _BANDWIDTH_SOURCES = ("gpm", "dcgm", "model")
-UNKNOWN_NODE = ""
 # of a row's cost: more than that is no cost that waits for its tokens, which is booked after five minutes at the latest
 _MOST_PENDING = 0.1
 
@@ -90,26 +90,17 @@ class NodeRow(Struct, frozen=True):
     gpu_hours: float
 
 
-def build_node_rows(usage: Usage, book: Book, hours: int) -> tuple[NodeRow, ...]:
+def build_node_rows(usage: Usage, book: Book, hours: int, identity: Sequence[str] = ()) -> tuple[NodeRow, ...]:
     """A row for each node, the most expensive first."""
-    where: dict[tuple[str, ...], list[set[str]]] = {}
-    extra = sorted({name for gauge in book.nodes for name in gauge.labels} - {"target", "node"})
-    for gauge in book.nodes:
-        key = *(gauge.labels.get(name, "") for name in extra), gauge.labels.get("target", "")
-        of_target = where.setdefault(key, [set() for _ in range(hours)])
-        for index, value in enumerate(gauge.hours):
-            if value is not None:
-                of_target[index].add(gauge.labels.get("node", ""))
+    nodes = Nodes(book, identity, hours)
 
     def list_parts(lines: Iterable[Line]) -> Iterator[tuple[str, float]]:
         for line in lines:
-            key = *(line.owner.label(name) for name in extra), line.owner.target
-            of_target = where.get(key, [])
-            ever = sorted(set().union(*of_target)) if of_target else []
-            for index, value in enumerate(line.hours):
+            place = line.owner.place(identity)
+            for hour, value in enumerate(line.hours):
                 if value:
-                    nodes = (sorted(of_target[index]) if of_target else []) or ever or [UNKNOWN_NODE]
-                    yield from ((node, value / len(nodes)) for node in nodes)
+                    there = nodes.find(place, hour)
+                    yield from ((node, value / len(there)) for node in there)
 
     usd, seconds = sum_by_key(list_parts(usage.cost)), sum_by_key(list_parts(usage.gpu_seconds))
     rows = [NodeRow(node, usd.get(node, 0.0), seconds.get(node, 0.0) / 3600) for node in {**usd, **seconds}]
@@ -137,19 +128,16 @@ class InvoiceRow(Struct, frozen=True):
 
 def build_invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -> tuple[InvoiceRow, ...]:
     """A row for each rate and kind of GPU; their USD add up to the spend."""
-    of_rate = find_gpu_kinds(book, identity)
-    of_target: dict[tuple[tuple[str, ...], str], set[str]] = {}
-    for gauge in book.gpus:
-        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", "")
-        of_target.setdefault(key, set()).add(gauge.labels.get("gpu_name", ""))
-    said = _list_prices(book, identity)
+    kinds = GpuKinds(book, identity)
     prices: dict[tuple[str, str], set[float]] = {}
 
     def find_cell(line: Line) -> tuple[str, str]:
-        rate, who = line.of[1], (fleet_of_owner(line.owner, identity), line.owner.target)
-        cell = rate, " + ".join(sorted(of_rate.get((*who, rate)) or of_target.get(who, set())))
+        rate = line.of[1]
+        cell = rate, kinds.find_all_kinds(line.owner, rate)
+        gauges = kinds.find_prices(line.owner, rate)
         # a target whose price nobody knows makes it one that is not known
-        prices.setdefault(cell, set()).update(said.get((*who, rate), {0.0}))
+        stated = {price for gauge in gauges for price in drop_unknown(gauge.hours)} if gauges else {0.0}
+        prices.setdefault(cell, set()).update(stated)
         return cell
 
     seconds, usd = (
@@ -168,15 +156,6 @@ def build_invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -
         if seconds.get((rate, gpu)) or usd.get((rate, gpu))
     ]
     return tuple(sorted(rows, key=lambda row: (-row.usd, row.rate, row.gpu_name)))
-
-
-def _list_prices(book: Book, identity: Sequence[str]) -> dict[tuple[tuple[str, ...], str, str], set[float]]:
-    """The prices that were in force, by fleet, target and rate."""
-    found: dict[tuple[tuple[str, ...], str, str], set[float]] = {}
-    for gauge in book.prices:
-        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", ""), gauge.labels.get("rate", "")
-        found.setdefault(key, set()).update(drop_unknown(gauge.hours))
-    return found
 
 
 def sum_invoice(rows: Iterable[InvoiceRow], unused: Iterable[Commitment], energy_usd: float | None) -> float:

@@ -293,7 +293,7 @@ def _measure(engines: Hours, gateways: Sequence[Hours]) -> float | None:
 
 
 def _place(owner: Owner, identity: Sequence[str]) -> Place:
-    return tuple(owner.label(name) for name in identity), owner.model_name
+    return owner.fleet(identity), owner.model_name
 
 
 def _find_served(usage: Usage, identity: Sequence[str]) -> frozenset[Place]:
