@@ -51,30 +51,32 @@ _OURS = re.compile(r"cost-([0-9]{4}-W[0-9]{2})(-hours)?\.(html|csv|md)")
 def run(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Makes and writes a report; returns the exit status: 0 written, 1 none could be made or written, 2 bad usage or settings,
     130 interrupted."""
-    return run_command(lambda: _report(parser().parse_args(argv), environ))
+    return run_command(lambda: _make_report(parser().parse_args(argv), environ))
 
 
-def _report(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _make_report(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings, timeout_seconds, warnings = settings_of(arguments, environ)
     pools = read_price_files(settings.price_files)
-    asked = _asked(arguments.week, settings)
+    asked = _parse_week(arguments.week, settings)
     since = read_since(arguments)
-    access = _access(settings.server, environ)
+    access = _read_access(settings.server, environ)
     for warning in warnings:
         print_message(f"warning: {warning}")
-    made = _made(access, settings, since or asked, timeout_seconds, _progress(always=arguments.progress), pools)
+    made = _make_or_explain(
+        access, settings, since or asked, timeout_seconds, _choose_progress(always=arguments.progress), pools
+    )
     if isinstance(made, int):
-        return _noted(settings.out, made) if arguments.deliver else made
-    status, files = _written(made, settings)
+        return _note_run(settings.out, made) if arguments.deliver else made
+    status, files = _write_files(made, settings)
     if not arguments.deliver:
         return status
     sent: tuple[str, ...] = ()
     if status == EXIT_OK:
-        status, sent = _delivered(made, files, settings, environ)
-    return _noted(settings.out, status, made.week.name, sent)
+        status, sent = _deliver(made, files, settings, environ)
+    return _note_run(settings.out, status, made.week.name, sent)
 
 
-def _made(
+def _make_or_explain(
     access: Access,
     settings: Settings,
     week: Week | int | None,
@@ -87,15 +89,15 @@ def _made(
     try:
         made = make(prometheus, settings, week, progress, pools)
     except (ApiError, NoDataError, ConfigError) as error:
-        _clear(progress)
+        _clear_progress(progress)
         print_message(f"error: {error}")
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
     except KeyboardInterrupt:
-        _clear(progress)
+        _clear_progress(progress)
         return EXIT_INTERRUPTED
     finally:
         prometheus.close()
-    _clear(progress)
+    _clear_progress(progress)
     return made
 
 
@@ -158,7 +160,7 @@ def _remove_older(folder: Path, keep: int) -> None:
             path.unlink(missing_ok=True)
 
 
-def _written(made: Review, settings: Settings) -> tuple[int, list[Path]]:
+def _write_files(made: Review, settings: Settings) -> tuple[int, list[Path]]:
     """The exit status, and the files; the summary goes to standard output."""
     summary = render_summary(made)
     status, files = EXIT_OK, list[Path]()
@@ -177,7 +179,7 @@ def _written(made: Review, settings: Settings) -> tuple[int, list[Path]]:
     return status, files
 
 
-def _delivered(
+def _deliver(
     made: Review, files: Sequence[Path], settings: Settings, environ: Mapping[str, str]
 ) -> tuple[int, tuple[str, ...]]:
     """The exit status, and who has it now."""
@@ -199,7 +201,7 @@ def _delivered(
     return EXIT_OK, sent
 
 
-def _noted(folder: str, status: int, week: str = "", sent: tuple[str, ...] = ()) -> int:
+def _note_run(folder: str, status: int, week: str = "", sent: tuple[str, ...] = ()) -> int:
     """The status, once the run has been noted for the exporter that publishes it."""
     try:
         review_runs.record_run(folder, time.time(), succeeded=status == EXIT_OK, week=week, sent_to=sent)
@@ -209,7 +211,7 @@ def _noted(folder: str, status: int, week: str = "", sent: tuple[str, ...] = ())
     return status
 
 
-def _asked(text: str | None, settings: Settings) -> Week | None:
+def _parse_week(text: str | None, settings: Settings) -> Week | None:
     if text is None:
         return None
     try:
@@ -218,7 +220,7 @@ def _asked(text: str | None, settings: Settings) -> Week | None:
         raise ConfigError(Problem("flag --week", "", str(error), "")) from None
 
 
-def _access(server: Server, environ: Mapping[str, str]) -> Access:
+def _read_access(server: Server, environ: Mapping[str, str]) -> Access:
     basic = None
     if server.basic_username is not None and server.basic_password is not None:
         basic = server.basic_username, secret(server.basic_password, "the password", environ)
@@ -238,7 +240,7 @@ def secret(named: Secret, what: str, environ: Mapping[str, str]) -> str:
         ) from None
 
 
-def _progress(*, always: bool) -> Callable[[str], None]:
+def _choose_progress(*, always: bool) -> Callable[[str], None]:
     """Says what is being read: one line that is written over on a terminal, lines elsewhere where that is asked for."""
     terminal = sys.stderr.isatty()
     if not terminal and not always:
@@ -254,6 +256,6 @@ def _quiet(text: str) -> None:
     pass
 
 
-def _clear(progress: Callable[[str], None]) -> None:
+def _clear_progress(progress: Callable[[str], None]) -> None:
     if progress is not _quiet and sys.stderr.isatty():
         print_message("\r\x1b[2K", end="")

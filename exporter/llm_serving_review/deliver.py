@@ -66,16 +66,16 @@ def _list_places(
     """Each place with the function that sends to it. That function reads its own secret, so a secret that fails is that place's failure."""
     url, smtp = settings.webhook_url, settings.smtp
     if url is not None:
-        yield "the webhook", partial(_to_webhook, url, summary, secret)
+        yield "the webhook", partial(_send_to_webhook, url, summary, secret)
     if smtp is not None:
-        yield f"{smtp.host}:{smtp.port}", partial(_to_mail, smtp, title, summary, files, secret)
+        yield f"{smtp.host}:{smtp.port}", partial(_send_to_mail, smtp, title, summary, files, secret)
 
 
-def _to_webhook(url: Secret, summary: str, secret: OpenSecret) -> None:
+def _send_to_webhook(url: Secret, summary: str, secret: OpenSecret) -> None:
     post_to_webhook(secret(url, "the webhook's URL"), summary)
 
 
-def _to_mail(smtp: Smtp, title: str, summary: str, files: Sequence[Path], secret: OpenSecret) -> None:
+def _send_to_mail(smtp: Smtp, title: str, summary: str, files: Sequence[Path], secret: OpenSecret) -> None:
     password = secret(smtp.password, "the mail server's password") if smtp.password is not None else None
     send_mail(smtp, password, build_message(smtp, title, summary, files))
 
@@ -97,12 +97,12 @@ def write_slack_text(summary: str) -> str:
     """Markdown as Slack's mrkdwn: one star for bold, no headings; tables, and whatever Slack would turn into a link or a mention, as
     plain text."""
     bold = _BOLD.sub(r"*\1*", _HEADING.sub(r"*\1*", summary))
-    tables = _TABLE.sub(_preformatted, bold)
-    text = _ESCAPED.sub(_entity, tables)
+    tables = _TABLE.sub(_write_table, bold)
+    text = _ESCAPED.sub(_write_entity, tables)
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 2] + "…"
 
 
-def _preformatted(found: re.Match[str]) -> str:
+def _write_table(found: re.Match[str]) -> str:
     rows = [
         [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
         for row in found[0].splitlines()
@@ -111,7 +111,7 @@ def _preformatted(found: re.Match[str]) -> str:
     return "".join(" · ".join(cell for cell in row if cell) + "\n" for row in rows)
 
 
-def _entity(found: re.Match[str]) -> str:
+def _write_entity(found: re.Match[str]) -> str:
     """Slack's own three entities; a character of no width breaks up what Slack would take for formatting."""
     character = found[1]
     return {
@@ -150,15 +150,13 @@ def send_mail(smtp: Smtp, password: str | None, made: EmailMessage) -> None:
             try:
                 server.login(smtp.username, password)
             except smtplib.SMTPResponseException as error:
-                raise _without_password(error, smtp.username, password) from None
+                raise _hide_password(error, smtp.username, password) from None
         refused = server.send_message(made)
     if refused:
         raise smtplib.SMTPRecipientsRefused(refused)
 
 
-def _without_password(
-    error: smtplib.SMTPResponseException, username: str, password: str
-) -> smtplib.SMTPResponseException:
+def _hide_password(error: smtplib.SMTPResponseException, username: str, password: str) -> smtplib.SMTPResponseException:
     """The same refusal without what the server repeats of the exchange: the password as it is, and as AUTH LOGIN and AUTH PLAIN send it."""
     sent = (password, f"\0{username}\0{password}")
     masker = Masker([password, *(base64.b64encode(text.encode()).decode("ascii") for text in sent)])

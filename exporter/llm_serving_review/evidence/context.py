@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from math import fsum
 
 from llm_serving_exporter.catalogue import tenants as series
@@ -26,12 +27,12 @@ _WORKLOAD = ("workload", "workload_kind", "namespace")
 _OF_WHOM = ("model_name", "role", "target", "node", "gpu", "slo", "phase", "resource")
 
 
-def book(reader: Reader, week: Week) -> Book:
+def read_book(reader: Reader, week: Week) -> Book:
     """Prices and commitments as they were in force, hour by hour. What cannot be read is named in `reader.missing`."""
     asking = reader.asking
 
     def gauges(what: str, name: str, labels: tuple[str, ...], function: str = "max_over_time") -> tuple[Gauge, ...]:
-        return _gauges(reader, what, week, lambda seconds: asking.over_hour(name, labels, seconds, function))
+        return _read_gauges(reader, what, week, lambda seconds: asking.over_hour(name, labels, seconds, function))
 
     reader.progress(f"{week.name}: prices, GPUs, nodes")
     info = gauges("rates", names.RATE_INFO, ("rate", "kind", "includes_power"))
@@ -55,7 +56,7 @@ def book(reader: Reader, week: Week) -> Book:
             )
             for gauge in info
         },
-        budget_usd_per_month=_budget(budgets),
+        budget_usd_per_month=_sum_budgets(budgets),
         places=places,
         cluster_places=_ask_cluster(reader, week) if _lack_any(places) else {},
     )
@@ -73,7 +74,7 @@ def _ask_cluster(reader: Reader, week: Week) -> dict[tuple[Extra, str], NodePlac
             # there is no kube-state-metrics
             break
         what = f"nodes of the cluster ({name})"
-        for gauge in _gauges(reader, what, week, lambda seconds, name=name: reader.asking.cluster_nodes(name, seconds)):
+        for gauge in _read_gauges(reader, what, week, partial(reader.asking.cluster_nodes, name)):
             fleet = tuple((label, gauge.labels.get(label, "")) for label in reader.asking.scraped_by)
             key = fleet, gauge.labels.get("node", "")
             said = {
@@ -94,45 +95,35 @@ def _forget_places(places: Iterable[Gauge]) -> tuple[Gauge, ...]:
     return tuple(Gauge(dict(key), hours) for key, hours in found.items())
 
 
-def fleet(reader: Reader, week: Week) -> Fleet:
+def read_fleet(reader: Reader, week: Week) -> Fleet:
     """Replicas and ratios by model. Without the rule pack there is nothing about replicas."""
     asking = reader.asking
     reader.progress(f"{week.name}: replicas, bandwidth, batch")
-    required: list[Gauge] = []
-    for reserve in names.RESERVES:
-        found = _gauges(
-            reader,
-            "required replicas",
-            week,
-            lambda seconds, reserve=reserve: asking.replicas(
-                names.REQUIRED, f'reserve="{reserve}"', "max_over_time", seconds
-            ),
-        )
-        required += [Gauge({**gauge.labels, "reserve": reserve}, gauge.hours) for gauge in found]
-    return Fleet(
-        present=_gauges(
-            reader, "replicas", week, lambda seconds: asking.replicas(names.PRESENT, "", "avg_over_time", seconds)
-        ),
-        required=tuple(required),
-        bandwidth=_gauges(
-            reader, "bandwidth", week, lambda seconds: asking.mean_by_model(names.BANDWIDTH, ("source",), seconds)
-        ),
-        batch=_gauges(
-            reader, "batch utilisation", week, lambda seconds: asking.mean_by_model(names.BATCH, (), seconds)
-        ),
-        verdicts=tuple(_verdicts(reader, week)),
-    )
+
+    def read(what: str, query: Callable[[float], str], **more: str) -> list[Gauge]:
+        return [Gauge({**one.labels, **more}, one.hours) for one in _read_gauges(reader, what, week, query)]
+
+    def read_required(reserve: str) -> list[Gauge]:
+        matcher = f'reserve="{reserve}"'
+        return read(
+            "required replicas", lambda seconds: asking.replicas(names.REQUIRED, matcher, "max_over_time", seconds), reserve=reserve
+        )  # fmt: skip
+
+    present = read("replicas", lambda seconds: asking.replicas(names.PRESENT, "", "avg_over_time", seconds))
+    required = [gauge for reserve in names.RESERVES for gauge in read_required(reserve)]
+    bandwidth = read("bandwidth", lambda seconds: asking.mean_by_model(names.BANDWIDTH, ("source",), seconds))
+    batch = read("batch utilisation", lambda seconds: asking.mean_by_model(names.BATCH, (), seconds))
+    verdicts = [
+        gauge
+        for said, value in names.VERDICTS.items()
+        for gauge in read("verdicts", partial(asking.verdicts, value), verdict=said)
+    ]
+    return Fleet(tuple(present), tuple(required), tuple(bandwidth), tuple(batch), tuple(verdicts))
 
 
-def _verdicts(reader: Reader, week: Week) -> Iterator[Gauge]:
-    for said, value in names.VERDICTS.items():
-        found = _gauges(reader, "verdicts", week, lambda seconds, value=value: reader.asking.verdicts(value, seconds))
-        yield from (Gauge({**gauge.labels, "verdict": said}, gauge.hours) for gauge in found)
-
-
-def methods(reader: Reader, week: Week) -> tuple[tuple[str, str], ...]:
+def read_methods(reader: Reader, week: Week) -> tuple[tuple[str, str], ...]:
     """How busy time was split and from what, each pair once."""
-    found = _gauges(
+    found = _read_gauges(
         reader,
         "the method",
         week,
@@ -141,27 +132,27 @@ def methods(reader: Reader, week: Week) -> tuple[tuple[str, str], ...]:
     return tuple(sorted({(gauge.labels.get("method", ""), gauge.labels.get("inputs", "")) for gauge in found}))
 
 
-def episodes(reader: Reader, week: Week) -> tuple[Episode, ...] | None:
+def read_episodes(reader: Reader, week: Week) -> tuple[Episode, ...] | None:
     """Times in which alerts of the rule pack fired; None where that cannot be read."""
     reader.progress(f"{week.name}: alerts")
     series = reader.attempt(
-        f"alerts of {week.name}", lambda: list(reader.by_minute(reader.asking.alerts(), week.begin, week.end))
+        f"alerts of {week.name}", lambda: list(reader.read_by_minute(reader.asking.alerts(), week.begin, week.end))
     )
-    return None if series is None else tuple(runs(series, reader.asking.identity))
+    return None if series is None else tuple(join_minutes(series, reader.asking.identity))
 
 
-def watched_hours(reader: Reader, week: Week) -> float | None:
+def read_watched_hours(reader: Reader, week: Week) -> float | None:
     """How long rules were evaluated, by the alert that always fires; None where that cannot be read."""
 
     def minutes() -> float:
-        found = reader.by_minute(reader.asking.watchdog(), week.begin + MINUTE_SECONDS, week.end)
+        found = reader.read_by_minute(reader.asking.watchdog(), week.begin + MINUTE_SECONDS, week.end)
         return float(sum(len(points) for _, points in found))
 
     read = reader.attempt(f"whether rules were evaluated in {week.name}", minutes)
     return None if read is None else read * MINUTE_SECONDS / HOUR_SECONDS
 
 
-def runs(series: Iterable[Series], identity: Iterable[str]) -> list[Episode]:
+def join_minutes(series: Iterable[Series], identity: Iterable[str]) -> list[Episode]:
     """Minutes in which alerts fired -> episodes, ordered by their beginning. Pieces of the same series are joined."""
     minutes: dict[tuple[tuple[str, str], ...], list[float]] = {}
     for labels, points in series:
@@ -172,23 +163,23 @@ def runs(series: Iterable[Series], identity: Iterable[str]) -> list[Episode]:
         begin = last = None
         for at in sorted(moments):
             if begin is not None and last is not None and at - last > _SAME_EPISODE_SECONDS:
-                found.append(_episode(labels, begin, last, identity))
+                found.append(_make_episode(labels, begin, last, identity))
                 begin = None
             begin = at if begin is None else begin
             last = at
         if begin is not None and last is not None:
-            found.append(_episode(labels, begin, last, identity))
+            found.append(_make_episode(labels, begin, last, identity))
     return sorted(found, key=lambda episode: (episode.begin, episode.alert, episode.what))
 
 
-def _episode(labels: Labels, begin: float, last: float, identity: Iterable[str]) -> Episode:
+def _make_episode(labels: Labels, begin: float, last: float, identity: Iterable[str]) -> Episode:
     whom = [labels[name] for name in (*identity, *_OF_WHOM) if labels.get(name)]
     return Episode(
         labels.get("alertname", ""), labels.get("severity", ""), " / ".join(whom), begin, last + MINUTE_SECONDS
     )
 
 
-def retention_seconds(reader: Reader) -> float | None:
+def read_retention_seconds(reader: Reader) -> float | None:
     """How long Prometheus says it keeps samples; None where it does not say, or limits them by size alone."""
     try:
         said = str(reader.prometheus.runtime_info().get("storageRetention", ""))
@@ -205,12 +196,12 @@ def retention_seconds(reader: Reader) -> float | None:
         return None
 
 
-def _gauges(reader: Reader, what: str, week: Week, query: object) -> tuple[Gauge, ...]:
-    found = reader.attempt(f"{what} of {week.name}", reader.hourly, query, week)
+def _read_gauges(reader: Reader, what: str, week: Week, query: Callable[[float], str]) -> tuple[Gauge, ...]:
+    found = reader.attempt(f"{what} of {week.name}", reader.read_hourly, query, week)
     return tuple(Gauge(labels, hours) for labels, hours in found or ())
 
 
-def _budget(found: Iterable[Gauge]) -> float | None:
+def _sum_budgets(found: Iterable[Gauge]) -> float | None:
     """The last budget in force, summed over fleets: each has its own."""
     last = []
     for gauge in found:
@@ -253,7 +244,7 @@ def read_tenants(reader: Reader, week: Week) -> TenantUsage:
     """The counters of a week; pairs of exporters count once. What cannot be read is named in `reader.missing`."""
     found: dict[str, tuple[Line, ...]] = {}
     for name, quantity in QUANTITIES.items():
-        lines = reader.attempt(f"{quantity.name} of {week.name}", reader.lines, quantity, week)
+        lines = reader.attempt(f"{quantity.name} of {week.name}", reader.read_lines, quantity, week)
         found[name] = lines or ()
         # a gateway of embeddings, or one that counts prompts only, has no generated ones
         if len(found) == _KINDS_OF_TOKENS and not any(found.values()):

@@ -19,7 +19,6 @@ from llm_serving_review.evidence.gaps import (
     Across,
     Part,
     Presence,
-    Reason,
     Scrape,
     Watching,
     Who,
@@ -51,11 +50,11 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     """Reads the evidence. Raises ApiError where money or GPU time cannot be read, NoDataError where the week has neither."""
     zone = ZoneInfo(week.zone)
     previous = week_before(week, zone)
-    retention = context.retention_seconds(reader)
-    usage, usage_before = reader.usage(week), reader.usage(previous)
+    retention = context.read_retention_seconds(reader)
+    usage, usage_before = reader.read_usage(week), reader.read_usage(previous)
     if usage.empty:
         raise NoDataError(_explain_no_data(reader, week, retention, now_unix_seconds))
-    found = _silences(reader, previous, week, now_unix_seconds)
+    found = _read_silences(reader, previous, week, now_unix_seconds)
     absences = _find_absences(found or ())
     holes = [part for part in found or () if not _is_absence(part)]
     measured = _Measured(reader, holes)
@@ -64,10 +63,10 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     begins_before = _find_first_hour(usage_before)
     # else a beginning that is missing is a gap
     begins = _find_first_hour(usage) or 0 if begins_before is None else 0
-    book, fleet = context.book(reader, week), context.fleet(reader, week)
-    book_before = context.book(reader, previous)
-    episodes, methods = context.episodes(reader, week), context.methods(reader, week)
-    watched = context.watched_hours(reader, week)
+    book, fleet = context.read_book(reader, week), context.read_fleet(reader, week)
+    book_before = context.read_book(reader, previous)
+    episodes, methods = context.read_episodes(reader, week), context.read_methods(reader, week)
+    watched = context.read_watched_hours(reader, week)
     tenants = read_tenants(reader, week)
     # once everything has been asked, or a warning would be missed
     notes = [f"Prometheus warned: {on_one_line(warning, 300)}" for warning in reader.prometheus.warnings]
@@ -103,7 +102,7 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     )
 
 
-def _silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Part] | None:
+def _read_silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Part] | None:
     """The silences of both weeks, each as parts of one reason; None where they cannot be read."""
     reader.progress("gaps")
     until = min(now, week.end + _AFTER_SECONDS)
@@ -123,7 +122,7 @@ def _read_presence(reader: Reader, begin: float, until: float) -> tuple[Presence
     """By target: when it had data; the same minute by minute, by the scrape that had them."""
     minutes = count_minutes(begin, until)
     counted: dict[Who, dict[Scrape, bytearray]] = {}
-    for labels, points in reader.by_minute(reader.asking.presence(), begin, until):
+    for labels, points in reader.read_by_minute(reader.asking.presence(), begin, until):
         who = tuple((name, labels.get(name, "")) for name in reader.asking.identity), labels.get("target", "")
         scrape = read_labels(labels, ("job", "instance", *reader.asking.scraped_by))
         there = counted.setdefault(who, {}).setdefault(scrape, bytearray(minutes))
@@ -172,7 +171,6 @@ def _find_absences(parts: Sequence[Part]) -> list[Absence]:
             *part.silence.who,
             part.silence.begin,
             part.silence.end,
-            part.reason == Reason.REMOVED,
             sure=part.reason is not None,
         )
         for part in parts

@@ -32,7 +32,7 @@ class Reader:
         self.progress = progress
         self.missing: list[str] = []
 
-    def usage(self, week: Week) -> Usage:
+    def read_usage(self, week: Week) -> Usage:
         """Every counter of a week. Money and GPU time must be readable, or ApiError is raised; what else fails is named as missing."""
         found: dict[str, tuple[Line, ...]] = {}
         unread = []
@@ -40,19 +40,19 @@ class Reader:
             words = quantity.name.replace("_", " ")
             self.progress(f"{week.name}: {words}")
             if quantity in (names.COST, names.GPU_SECONDS):
-                found[quantity.name] = self.lines(quantity, week)
+                found[quantity.name] = self.read_lines(quantity, week)
             else:
-                lines = self.attempt(f"{words} of {week.name}", self.lines, quantity, week)
+                lines = self.attempt(f"{words} of {week.name}", self.read_lines, quantity, week)
                 found[quantity.name] = lines or ()
                 if lines is None:
                     unread.append(quantity.name)
         return Usage(**found, unread=tuple(unread))
 
-    def recorded_lines(self, quantity: Quantity, week: Week) -> tuple[Line, ...]:
+    def read_recorded_lines(self, quantity: Quantity, week: Week) -> tuple[Line, ...]:
         """Growth of a counter by hour as the rule pack recorded it. Raises ApiError."""
         return tuple(
-            Line(owner_of(labels, self.asking.identity), tuple(labels.get(label, "") for label in quantity.of), hours)
-            for labels, hours in self.hourly(lambda seconds: self.asking.recorded(quantity), week, whole=True)
+            Line(find_owner(labels, self.asking.identity), tuple(labels.get(label, "") for label in quantity.of), hours)
+            for labels, hours in self.read_hourly(lambda seconds: self.asking.recorded(quantity), week, whole=True)
         )
 
     def attempt(self, what: str, read: Callable[..., T], *arguments: object) -> T | None:
@@ -65,13 +65,15 @@ class Reader:
             self.missing.append(f"{what} could not be read: {error}")
             return None
 
-    def hourly(self, query: Callable[[float], str], week: Week, *, whole: bool = False) -> list[tuple[Labels, Hours]]:
+    def read_hourly(
+        self, query: Callable[[float], str], week: Week, *, whole: bool = False
+    ) -> list[tuple[Labels, Hours]]:
         """Series with a value for each hour, asked for at its end. `query` is written for a length in seconds. `whole`: all hours at once,
         for queries that read a sample an hour."""
         at = {round(hour.end): index for index, hour in enumerate(week.hours)}
         found: dict[tuple[tuple[str, str], ...], list[float | None]] = {}
-        for chunk in (week.hours,) if whole else _chunks(week.hours):
-            for labels, points in self._range(query(chunk[0].seconds), chunk[0].end, chunk[-1].end, HOUR_SECONDS):
+        for chunk in (week.hours,) if whole else _cut_at_days(week.hours):
+            for labels, points in self._read_range(query(chunk[0].seconds), chunk[0].end, chunk[-1].end, HOUR_SECONDS):
                 line = found.setdefault(tuple(sorted(labels.items())), [None] * len(week.hours))
                 for moment, value in points:
                     index = at.get(round(moment))
@@ -79,15 +81,15 @@ class Reader:
                         line[index] = value
         return [(dict(labels), tuple(hours)) for labels, hours in found.items()]
 
-    def by_minute(self, query: str, begin: float, end: float, step: float = MINUTE_SECONDS) -> Iterator[Series]:
+    def read_by_minute(self, query: str, begin: float, end: float, step: float = MINUTE_SECONDS) -> Iterator[Series]:
         """Series with a value for each minute, or each `step` seconds, in pieces of a day: the same labels come again in the next piece."""
         at = begin
         while at <= end:
             until = min(at + _CHUNK_SECONDS - step, end)
-            yield from self._range(query, at, until, step)
+            yield from self._read_range(query, at, until, step)
             at = until + step
 
-    def _range(self, query: str, begin: float, end: float, step: float) -> list[Series]:
+    def _read_range(self, query: str, begin: float, end: float, step: float) -> list[Series]:
         try:
             return self.prometheus.range(query, begin, end, step)
         except ApiError as error:
@@ -95,18 +97,18 @@ class Reader:
             if error.reason not in _SMALLER or steps < 1:
                 raise
         middle = begin + steps // 2 * step
-        return [*self._range(query, begin, middle, step), *self._range(query, middle + step, end, step)]
+        return [*self._read_range(query, begin, middle, step), *self._read_range(query, middle + step, end, step)]
 
-    def lines(self, quantity: Quantity, week: Week) -> tuple[Line, ...]:
+    def read_lines(self, quantity: Quantity, week: Week) -> tuple[Line, ...]:
         """The growth of one quantity by owner and its own labels. Raises ApiError."""
         gathered: dict[tuple[Owner, tuple[str, ...]], Hours] = {}
-        for labels, hours in self.hourly(lambda seconds: self.asking.increase(quantity, seconds), week):
-            key = owner_of(labels, self.asking.extra), tuple(labels.get(label, "") for label in quantity.of)
+        for labels, hours in self.read_hourly(lambda seconds: self.asking.increase(quantity, seconds), week):
+            key = find_owner(labels, self.asking.extra), tuple(labels.get(label, "") for label in quantity.of)
             gathered[key] = add_hours(gathered[key], hours) if key in gathered else hours
         return tuple(Line(owner, of, hours) for (owner, of), hours in gathered.items())
 
 
-def owner_of(labels: Labels, extra: Sequence[str]) -> Owner:
+def find_owner(labels: Labels, extra: Sequence[str]) -> Owner:
     """The owner of a series."""
     return Owner(
         tuple((name, read_label(labels, name)) for name in extra),
@@ -121,7 +123,7 @@ def add_hours(one: Hours, other: Hours) -> Hours:
     return tuple(b if a is None else a if b is None else a + b for a, b in zip(one, other, strict=True))
 
 
-def _chunks(hours: Sequence[Hour]) -> Iterator[Sequence[Hour]]:
+def _cut_at_days(hours: Sequence[Hour]) -> Iterator[Sequence[Hour]]:
     """Runs of whole hours, a day at most; a shorter hour stands alone."""
     run: list[Hour] = []
     for hour in hours:

@@ -12,7 +12,7 @@ from llm_serving_exporter.clients.stored_labels import read_label
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_review.evidence import names
-from llm_serving_review.evidence.fetch import MINUTE_SECONDS, Reader, add_hours, owner_of
+from llm_serving_review.evidence.fetch import MINUTE_SECONDS, Reader, add_hours, find_owner
 from llm_serving_review.evidence.names import Quantity
 from llm_serving_review.evidence.usage import Extra, Gap, Hours, Line, Owner, Usage
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
@@ -98,7 +98,7 @@ def measure_growth(
         if (quantity, alike) not in best or best[quantity, alike][0] < grown:
             best[quantity, alike] = grown, labels
     grown_by_key = sum_by_key(
-        ((quantity.name, owner_of(labels, extra), tuple(labels.get(label, "") for label in quantity.of)), grown)
+        ((quantity.name, find_owner(labels, extra), tuple(labels.get(label, "") for label in quantity.of)), grown)
         for (quantity, _), (grown, labels) in best.items()
     )
     lines: dict[str, dict[tuple[Owner, tuple[str, ...]], float]] = {}
@@ -348,19 +348,21 @@ def watch_exporters(
             into[watching.place(at)] = 1
 
     for some in _chunk(asked):
-        for labels, points in reader.by_minute(asking.answers(some), begin, end):
+        for labels, points in reader.read_by_minute(asking.answers(some), begin, end):
             scrape = read_labels(labels, of_scrape)
             for into, wanted in ((answered, True), (failed, False)):
                 mark(
                     into.setdefault(scrape, bytearray(watching.minutes)),
                     (point for point in points if bool(point[1]) == wanted),
                 )
-        for labels, points in reader.by_minute(asking.uncounted(some), begin, end):
+        for labels, points in reader.read_by_minute(asking.uncounted(some), begin, end):
             scrape, target = read_labels(labels, of_scrape), labels.get("target", "")
             if target in targets:
                 mark(uncounted.setdefault((scrape, target), bytearray(watching.minutes)), points)
     jobs: dict[tuple[str, ...], bytearray] = {}
-    for labels, points in reader.by_minute(asking.scraped_jobs(sorted({scrape[0] for scrape in asked})), begin, end):
+    for labels, points in reader.read_by_minute(
+        asking.scraped_jobs(sorted({scrape[0] for scrape in asked})), begin, end
+    ):
         of_job = read_labels(labels, ("job", *asking.scraped_by))
         mark(jobs.setdefault(of_job, bytearray(watching.minutes)), points)
     for scrape in asked:
@@ -379,7 +381,7 @@ def watch_exporters(
 def _watch_anything(reader: Reader, watching: Watching, end: float) -> dict[tuple[str, ...], bytearray]:
     found: dict[tuple[str, ...], bytearray] = {}
     each = round(_ANYTHING_SECONDS / MINUTE_SECONDS)
-    for labels, points in reader.by_minute(reader.asking.scraped_at_all(), watching.begin, end, _ANYTHING_SECONDS):
+    for labels, points in reader.read_by_minute(reader.asking.scraped_at_all(), watching.begin, end, _ANYTHING_SECONDS):
         fleet = read_labels(labels, reader.asking.scraped_by)
         minutes = found.setdefault(fleet, bytearray(watching.minutes))
         for at, _ in points:

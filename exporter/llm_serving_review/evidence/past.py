@@ -268,13 +268,13 @@ def read_past(reader: Reader, folder: Path, week: Week, sum_records: Callable[[W
 
 def _read_records(reader: Reader, week: Week) -> Usage:
     reader.progress(f"{week.name}: hourly records")
-    cost = reader.recorded_lines(names.COST, week)
+    cost = reader.read_recorded_lines(names.COST, week)
     if not cost:
         return Usage()
     return Usage(
         cost=cost,
-        gpu_seconds=reader.recorded_lines(names.GPU_SECONDS, week),
-        energy_cost=reader.recorded_lines(names.ENERGY_COST, week),
-        prompt_tokens=reader.recorded_lines(names.PROMPT, week),
-        decode_tokens=reader.recorded_lines(names.DECODE, week),
+        gpu_seconds=reader.read_recorded_lines(names.GPU_SECONDS, week),
+        energy_cost=reader.read_recorded_lines(names.ENERGY_COST, week),
+        prompt_tokens=reader.read_recorded_lines(names.PROMPT, week),
+        decode_tokens=reader.read_recorded_lines(names.DECODE, week),
     )

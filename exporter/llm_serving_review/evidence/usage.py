@@ -208,7 +208,6 @@ class Absence(Struct, frozen=True):
     target: str
     begin: float
     end: float | None  # when it came back; None where it did not by the end of the week
-    exporter_lived: bool  # whether its exporter lived on without it; else it went with its exporter
     sure: bool = True  # whether anything shows that it was taken away
 
 
@@ -240,12 +239,6 @@ class Evidence(Struct, frozen=True):
 def drop_unknown(values: Iterable[float | None]) -> Iterator[float]:
     """The values that are known."""
     return (value for value in values if value is not None)
-
-
-def sum_lines(lines: Iterable[Line]) -> float | None:
-    """The sum of lines; None without a line."""
-    found = [line.total for line in lines]
-    return fsum(found) if found else None
 
 
 def sum_by_hour(lines: Iterable[Line], hours: int) -> Hours:

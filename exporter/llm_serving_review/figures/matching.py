@@ -43,7 +43,6 @@ class Matched(Struct, frozen=True):
     alone_usd: Mapping[Owner, float] = field(default_factory=dict)  # USD of what only this week had, by owner
     # USD of hours that the other week does not know, or this one knows in part, by owner
     left_out_usd: Mapping[Owner, float] = field(default_factory=dict)
-    left_out_gpu_hours: float = 0.0  # GPU-hours of the same
     # targets that took the place of others under another name, or whose place others took: what all of them are called together
     replaced: Mapping[Unit, str] = field(default_factory=dict)
 
@@ -136,7 +135,6 @@ def _divide(usage: Usage, known: Callable[[Owner], list[bool]], compared: Callab
 
     alone: list[tuple[Owner, float]] = []
     left_out: list[tuple[Owner, float]] = []
-    left_out_seconds = []
     kept: dict[str, tuple[Line, ...]] = {}
     for name in _COMPARED:
         lines = []
@@ -155,14 +153,11 @@ def _divide(usage: Usage, known: Callable[[Owner], list[bool]], compared: Callab
             if name == "cost":
                 left_out.append((line.owner, hidden))
                 alone += [(line.owner, line.total), (line.owner, -hidden), (line.owner, -lines[-1].total)]
-            elif name == "gpu_seconds" and line.of[1]:
-                left_out_seconds.append(hidden)
         kept[name] = tuple(lines)
     return Matched(
         Usage(kept["cost"], kept["gpu_seconds"], kept["prefill_tokens"], kept["decode_tokens"]),
         sum_by_key(alone),
         sum_by_key(left_out),
-        fsum(left_out_seconds) / 3600,
     )
 
 

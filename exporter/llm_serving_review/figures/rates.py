@@ -28,11 +28,6 @@ from llm_serving_review.evidence.week import Week
 from llm_serving_review.figures.split import Split
 from llm_serving_review.tables.sums import group_by_key, sum_by_key
 
-# --- Rates: what they cost, how far commitments were used, and what steady load could save. Pure.
-#
-# Targets, rates and commitments belong together only within a fleet, so identity labels are part of every key.
-
-
 # of a GPU, in the hour of a restart or of a missed scrape
 _LOST_AT_EDGES = 0.05
 # of a GPU: what adding up a week of hours leaves behind the point

@@ -29,7 +29,6 @@ class ModelRow(Struct, frozen=True):
     now: Totals  # totals of the week
     before: Totals  # totals of the week before
     bandwidth_ratio: float | None  # share of the bandwidth ceiling, mean of its engines; None where that is unknown
-    bandwidth_source: str  # gpm, dcgm or model; "" where the ratio is unknown
     batch_ratio: float | None  # batch utilisation, mean of its engines; None where that is unknown
     split: Split | None = None  # why its spend changed; None where the weeks cannot be compared
 
@@ -41,14 +40,12 @@ def build_model_rows(usage: Usage, earlier: Usage, fleet: Fleet, identity: Seque
     rows = []
     for model in models:
         chosen = _choose_model(model)
-        source, bandwidth = _average_bandwidth(fleet, model)
         rows.append(
             ModelRow(
                 model,
                 sum_usage(usage, chosen, counting),
                 sum_usage(earlier, chosen, before),
-                bandwidth,
-                source,
+                _average_bandwidth(fleet, model),
                 _average(gauge for gauge in fleet.batch if gauge.labels.get("model_name") == model),
             )
         )
@@ -235,7 +232,7 @@ def _choose_label(label: str, value: str) -> Chosen:
     return lambda owner: owner.label(label) == value
 
 
-def _average_bandwidth(fleet: Fleet, model: str) -> tuple[str, float | None]:
+def _average_bandwidth(fleet: Fleet, model: str) -> float | None:
     for source in _BANDWIDTH_SOURCES:
         mean = _average(
             gauge
@@ -243,8 +240,8 @@ def _average_bandwidth(fleet: Fleet, model: str) -> tuple[str, float | None]:
             if gauge.labels.get("model_name") == model and gauge.labels.get("source") == source
         )
         if mean is not None:
-            return source, mean
-    return "", None
+            return mean
+    return None
 
 
 def _average(gauges: Iterable[Gauge]) -> float | None:

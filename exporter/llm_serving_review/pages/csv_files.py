@@ -87,19 +87,12 @@ def render_hours_csv(review: Review) -> str:
 
 
 def _list_rows(review: Review) -> Iterator[tuple[str, *_Figure]]:
-    for name, sums in ((review.week.name, review.now), (review.previous.name, review.earlier)):
-        for section, item, labels, value, unit in _list_totals(sums):
-            yield name, section, item, labels, value, unit
-    for model in review.models:
-        for name, sums in ((review.week.name, model.now), (review.previous.name, model.before)):
-            own = {"model_name": model.model_name}
+    models = (("model_", {"model_name": row.model_name}, row.now, row.before) for row in review.models)
+    values = (("label_", {"label": row.label, "label_value": row.value}, row.now, row.before) for row in review.labels)
+    for prefix, own, now, before in (("", {}, review.now, review.earlier), *models, *values):
+        for name, sums in ((review.week.name, now), (review.previous.name, before)):
             for section, item, labels, value, unit in _list_totals(sums):
-                yield name, f"model_{section}", item, {**own, **labels}, value, unit
-    for row in review.labels:
-        for name, sums in ((review.week.name, row.now), (review.previous.name, row.before)):
-            own = {"label": row.label, "label_value": row.value}
-            for section, item, labels, value, unit in _list_totals(sums):
-                yield name, f"label_{section}", item, {**own, **labels}, value, unit
+                yield name, f"{prefix}{section}", item, {**own, **labels}, value, unit
     for section, item, labels, value, unit in (
         *_list_changes(review),
         *_list_operations(review),

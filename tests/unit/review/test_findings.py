@@ -24,7 +24,7 @@ CALM = Facts(NOW, replace(NOW))
 API = ApiComparison("An API", 80.0, 100.0, 0.8, 1.0, 5e9, 4e9, None)
 MONTH = Outlook(500.0, 500.0, 0.0, 400.0, 1.25, 500.0, None)
 SPARE = Spare(10.0, 20.0, 5.0, 10.0, (), ())
-ROW = ModelRow("m", NOW, EARLIER, 0.3, "gpm", 0.1)
+ROW = ModelRow("m", NOW, EARLIER, 0.3, 0.1)
 
 
 def now(**usd: float) -> Totals:

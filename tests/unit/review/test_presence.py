@@ -122,7 +122,7 @@ class _Asked:
 
     asking = Asking(("team",))
 
-    def by_minute(self, query: str, begin: float, end: float, step: float = MINUTE) -> list[object]:
+    def read_by_minute(self, query: str, begin: float, end: float, step: float = MINUTE) -> list[object]:
         if "or on (job, instance" in query:
             return [({"job": "llm", "instance": "own:10077"}, [(at * MINUTE, 1.0) for at in range(DAY_MINUTES)])]
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_review.evidence.context import runs
+from llm_serving_review.evidence.context import join_minutes
 from llm_serving_review.evidence.usage import Book, Episode, Fleet, Gap, Line, RateFacts, Usage
 from llm_serving_review.figures.actions import measure_spare
 from llm_serving_review.figures.rates import find_steady_load, measure_commitments, sum_unused_usd_seen
@@ -290,7 +290,7 @@ def test_alerts_are_episodes_whoever_evaluates_them() -> None:
         # a day's next piece
         (labels, [(minute * at, 1.0) for at in (*range(10, 15), *range(30, 35))]),
     ]
-    found = runs(pieces, ())
+    found = join_minutes(pieces, ())
     assert [(one.begin, one.end) for one in found] == [(0.0, 15 * minute), (30 * minute, 35 * minute)]
     assert found[0].what == "m"
 
