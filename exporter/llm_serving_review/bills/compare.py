@@ -312,9 +312,8 @@ class Comparison(Struct, frozen=True):
     unassigned: Sum
     other_unused: Sum  # unused commitments for what is not compared: in no sum
     other_time: Sum  # usage of machines that are compared, outside of the time that is: in no sum
-    uncounted_types: tuple[
-        str, ...
-    ] = ()  # types of machines on both sides of which nobody says how many GPUs they have
+    # types of machines on both sides of which nobody says how many GPUs they have
+    uncounted_types: tuple[str, ...] = ()
 
 
 def compare(

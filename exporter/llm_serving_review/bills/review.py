@@ -23,10 +23,11 @@ from llm_serving_review.bills.compare import BillReview, Comparison, compare
 from llm_serving_review.bills.files import LABELS, Found
 from llm_serving_review.bills.ledger import MOST_MACHINES, REST, Ledger, Period, Scope, Sum, find_period, is_preliminary
 from llm_serving_review.bills.read import Bill, read_bill
-from llm_serving_review.evidence.usage import Evidence, NodePlaces
+from llm_serving_review.evidence.usage import Evidence
 from llm_serving_review.evidence.week import HOUR_SECONDS
 from llm_serving_review.figures.findings import BILL_RULE, Finding
-from llm_serving_review.figures.metered_hours import MeteredHour, measure_metered_hours
+from llm_serving_review.figures.metered_hours import MeteredHour
+from llm_serving_review.figures.pools import meter_hours
 from llm_serving_review.figures.rates import find_rates_of_kind, sum_unused_usd
 from llm_serving_review.figures.review import Review
 from llm_serving_review.figures.totals import count_once
@@ -93,7 +94,12 @@ def add_bills(
     bills = settings.bills
     if bills is None or not bills.paths:
         return review
-    pieces = _list_metered(review, evidence, settings)
+    identity = settings.identity_labels
+    pieces = (
+        review.pools.hours
+        if review.pools is not None
+        else meter_hours(count_once(evidence.usage, identity), evidence.book, evidence.week, evidence.pools, identity)
+    )
     owned = find_rates_of_kind(evidence.book, RateKind.OWNED)
     metered = [piece for piece in pieces if piece.rate not in owned]
     known = {normalise_resource(piece.provider_id) for piece in metered if piece.provider_id}
@@ -221,18 +227,6 @@ def _list_beside(ledger: Ledger, comparison: Comparison | None = None) -> tuple[
 
 def _sum_paid(pieces: Iterable[MeteredHour]) -> float:
     return fsum(piece.paid_usd for piece in pieces)
-
-
-def _list_metered(review: Review, evidence: Evidence, settings: Settings) -> tuple[MeteredHour, ...]:
-    """The pieces after pools, where there are any."""
-    if review.pools is not None:
-        return review.pools.hours
-    identity = settings.identity_labels
-    stated = evidence.pools
-    places = NodePlaces(
-        evidence.book.places, identity, {} if stated is None else dict(stated.nodes), evidence.book.cluster_places
-    )
-    return measure_metered_hours(count_once(evidence.usage, identity), evidence.book, evidence.week, identity, places)
 
 
 def _find_clouds(bill: Bill) -> frozenset[str]:

@@ -128,9 +128,8 @@ class Book(Struct, frozen=True):
     prices: tuple[Gauge, ...] = ()  # USD per GPU and hour; labels target, gpu_name, rate
     gpus: tuple[Gauge, ...] = ()  # number of GPUs; labels target, gpu_name
     nodes: tuple[Gauge, ...] = ()  # 1 where a target runs on a node; labels target, node
-    workloads: tuple[
-        Gauge, ...
-    ] = ()  # 1 where a target belongs to a workload; labels target, workload, workload_kind, namespace
+    # 1 where a target belongs to a workload; labels target, workload, workload_kind, namespace
+    workloads: tuple[Gauge, ...] = ()
     committed: tuple[Gauge, ...] = ()  # GPUs that are committed; label rate
     rates: Mapping[str, RateFacts] = field(default_factory=dict)  # facts of each rate, by its name
     budget_usd_per_month: float | None = None  # the last budget that was in force; None for none

@@ -30,9 +30,8 @@ class Spare(Struct, frozen=True):
     reserve_usd: float | None  # their cost; None where no hour has both replicas and a cost
     excess_by_hour: Hours  # replicas beyond need in each hour; None where one of the figures is unknown
     reserve_by_hour: Hours  # replicas in reserve in each hour; None where one of the figures is unknown
-    excess_cash_usd: float = (
-        0.0  # part of `excess_usd` at rates that are paid by the hour, and of GPUs that no pool covers
-    )
+    # part of `excess_usd` at rates that are paid by the hour, and of GPUs that no pool covers
+    excess_cash_usd: float = 0.0
 
 
 def measure_spare(

@@ -3,21 +3,12 @@
 Clouds count by UTC hour, a week may begin at another moment: hours of the week are cut at full UTC hours, in proportion to their length,
 and a UTC hour at the week's edge counts with the part that lies within the week.
 
-`measure_metered_hours` makes the pieces of a week. `pools.list_paid_hours` gives them with `paid_usd` after commitments. Whoever compares
-with a bill adds them up by machine:
-
-    for machine, cost in sum_by_machine(pieces).items():
-        machine.utc_begin, machine.provider_id, machine.node, machine.target
-        cost.gpu_hours, cost.usd, cost.paid_usd, cost.region, cost.instance_type
-
 A target on several nodes is spread evenly over them. What is not known of a node is "", never left out: its hours are there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import fsum
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.evidence.usage import (
@@ -58,25 +49,6 @@ class MeteredHour(Struct, frozen=True):
     usd_per_gpu_hour: float | None = None
 
 
-class MachineHour(NamedTuple):
-    """Whose cost it is, and when."""
-
-    utc_begin: float  # Unix seconds of the full UTC hour
-    provider_id: str  # "" where it is unknown
-    node: str  # "" where it is unknown
-    target: str  # the target's name
-
-
-class MachineCost(Struct):
-    """What a target used of a machine within a UTC hour, over models and rates."""
-
-    region: str  # of the node; "" where it is unknown
-    instance_type: str  # of the node; "" where it is unknown
-    gpu_hours: float  # in all states
-    usd: float  # at the stated price
-    paid_usd: float  # after commitments
-
-
 def measure_metered_hours(
     usage: Usage, book: Book, week: Week, identity: Sequence[str], places: NodePlaces | None = None
 ) -> tuple[MeteredHour, ...]:
@@ -105,20 +77,6 @@ def measure_metered_hours(
                         )
                     )  # fmt: skip
     return tuple(sorted(found, key=lambda one: one.utc_begin))
-
-
-def sum_by_machine(pieces: Iterable[MeteredHour]) -> dict[MachineHour, MachineCost]:
-    """GPU-hours, USD metered and USD after commitments by UTC hour, machine and target, in the order of hours."""
-    by_machine = group_by_key(
-        (MachineHour(one.utc_begin, one.provider_id, one.node, one.target), one) for one in pieces
-    )
-    return {
-        machine: MachineCost(
-            each[0].region, each[0].instance_type, fsum(one.gpu_hours for one in each), fsum(one.usd for one in each),
-            fsum(one.paid_usd for one in each),
-        )
-        for machine, each in by_machine.items()
-    }  # fmt: skip
 
 
 class Nodes:

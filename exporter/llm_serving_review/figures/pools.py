@@ -131,7 +131,7 @@ def measure_pools(
     """
     if stated is None or not stated.pools:
         return None
-    pieces = _meter(usage, book, week, stated, identity)
+    pieces = meter_hours(usage, book, week, stated, identity)
     at_rate = [one for one in pieces if one.rate == RATE and one.gpu_hours > 0]
     uses: dict[float, list[OpenUse]] = {}
     for one in at_rate:
@@ -200,16 +200,10 @@ def note_pools(usage: Usage, pools: Pools | None, stated: PoolBook | None) -> tu
     )
 
 
-def list_paid_hours(
-    pools: Pools | None, usage: Usage, book: Book, week: Week, stated: PoolBook | None, identity: Sequence[str] = ()
-) -> tuple[MeteredHour, ...]:
-    """Every piece of the week's GPU time, after commitments where there are pools. What bills are compared with."""
-    return pools.hours if pools is not None else _meter(usage, book, week, stated, identity)
-
-
-def _meter(
+def meter_hours(
     usage: Usage, book: Book, week: Week, stated: PoolBook | None, identity: Sequence[str]
 ) -> tuple[MeteredHour, ...]:
+    """Every piece of the week's GPU time, with what price files say of nodes. What bills are compared with where there are no pools."""
     nodes = dict(stated.nodes) if stated is not None else {}
     places = NodePlaces(book.places, identity, nodes, book.cluster_places)
     return measure_metered_hours(usage, book, week, identity, places)

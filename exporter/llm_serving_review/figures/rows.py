@@ -112,9 +112,8 @@ class InvoiceRow(Struct, frozen=True):
     gpu_name: str  # the kind of GPU, several joined with " + "; "" where it is unknown
     gpu_hours: float
     usd: float  # what they cost
-    flat_price: float | None = (
-        None  # the one price that was in force all the time; None where it changed, or nobody knows it
-    )
+    # the one price that was in force all the time; None where it changed, or nobody knows it
+    flat_price: float | None = None
 
     @property
     def usd_per_gpu_hour(self) -> float | None:
@@ -255,9 +254,8 @@ def _average(gauges: Iterable[Gauge]) -> float | None:
 class CheckRow(Struct, frozen=True):
     """One check of one model and role. Hours of the week."""
 
-    labels: tuple[
-        tuple[str, str], ...
-    ]  # the fleet's identity labels, the model and its role, as they tell it from others
+    # the fleet's identity labels, the model and its role, as they tell it from others
+    labels: tuple[tuple[str, str], ...]
     check: str  # phases, ttft, kv, tail, node_loss, slo, cost, gpu or exporter
     page_hours: float  # in which an alert of it paged
     ticket_hours: float  # in which one opened a ticket and none paged

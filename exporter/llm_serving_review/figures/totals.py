@@ -304,18 +304,15 @@ class Totals(Struct, frozen=True):
     savings_usd: float | None = None  # GPU time that the prefix cache saved
     # by phase, with idle and down time borne by the tokens of the same target
     allocated_usd: Mapping[str, float] = field(default_factory=dict)
-    tokenless_usd: float = (
-        0.0  # cost that no token bears, because its target did neither phase, or counts no tokens of it
-    )
-    counted: Counted | None = (
-        None  # of engines whose tokens, prompt as sent and generated, are counted; None where that is all of them
-    )
+    # cost that no token bears, because its target did neither phase, or counts no tokens of it
+    tokenless_usd: float = 0.0
+    # of engines whose tokens, prompt as sent and generated, are counted; None where that is all of them
+    counted: Counted | None = None
     # `usd_by_phase` of engines whose tokens of that phase are counted; None where that is all of them
     counted_usd_by_phase: Mapping[str, float] | None = None
     requests_usd: float | None = None  # `usd` of engines whose requests are counted; None where that is all of them
-    cacheable_tokens: float | None = (
-        None  # `prompt_tokens` of engines whose cached ones are counted; None where that is all of them
-    )
+    # `prompt_tokens` of engines whose cached ones are counted; None where that is all of them
+    cacheable_tokens: float | None = None
 
     @property
     def all_usd(self) -> float | None:

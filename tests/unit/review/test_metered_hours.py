@@ -9,7 +9,8 @@ import pytest
 from llm_serving_exporter.model.target import NodePlace
 from llm_serving_review.evidence.usage import Book, Gauge, Line, NodePlaces, Usage
 from llm_serving_review.evidence.week import Week, parse_week
-from llm_serving_review.figures.metered_hours import MachineHour, measure_metered_hours, sum_by_machine
+from llm_serving_review.figures.metered_hours import measure_metered_hours
+from llm_serving_review.tables.sums import sum_by_key
 from tests.support.builders.costevidence import owner
 
 A = owner("a:8000")
@@ -57,8 +58,9 @@ def test_hours_of_half_hour_zones_are_cut_in_proportion() -> None:
     pieces = measure_metered_hours(used({0: 4.0, 1: 6.0}), Book(), week, ())
     sunday_18 = week.begin - 1800
     # 18-19 h: half of the first; 19-20 h: the other half and half of the second; 20-21 h: the rest
-    found = sum_by_machine(pieces)
-    assert [(key.utc_begin, cost.gpu_hours, cost.usd) for key, cost in found.items()] == [
+    usd = sum_by_key((one.utc_begin, one.usd) for one in pieces)
+    gpu_hours = sum_by_key((one.utc_begin, one.gpu_hours) for one in pieces)
+    assert [(at, gpu_hours[at], usd[at]) for at in gpu_hours] == [
         (sunday_18, 2.0, 6.0), (sunday_18 + 3600, 5.0, 15.0), (sunday_18 + 7200, 3.0, 9.0),
     ]  # fmt: skip
     assert sunday_18 % 3600 == 0
@@ -75,14 +77,14 @@ def test_two_nodes_share_a_target_and_one_whose_labels_change_is_one_node() -> N
             gauge(both, **who, node="n1", **HERE),
         ),
     )
-    found = sum_by_machine(measure_metered_hours(used({0: 8.0, 1: 8.0}), book, week_in("UTC"), ()))
+    pieces = measure_metered_hours(used({0: 8.0, 1: 8.0}), book, week_in("UTC"), ())
     begin = week_in("UTC").begin
-    assert {key: cost.gpu_hours for key, cost in found.items()} == {
-        MachineHour(begin, "aws:///i-1", "n1", "a:8000"): 8.0,
-        MachineHour(begin + 3600, "aws:///i-1", "n1", "a:8000"): 4.0,
-        MachineHour(begin + 3600, "", "n2", "a:8000"): 4.0,
+    assert sum_by_key(((one.utc_begin, one.provider_id, one.node, one.target), one.gpu_hours) for one in pieces) == {
+        (begin, "aws:///i-1", "n1", "a:8000"): 8.0,
+        (begin + 3600, "aws:///i-1", "n1", "a:8000"): 4.0,
+        (begin + 3600, "", "n2", "a:8000"): 4.0,
     }
-    first = next(iter(found.values()))
+    first = pieces[0]
     assert (first.region, first.instance_type) == ("us-east-1", "p5.48xlarge")
 
 

@@ -7,9 +7,9 @@ import pytest
 from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, PoolUse, SpendRate
 from llm_serving_exporter.model.target import NodePlace
 from llm_serving_review.evidence.usage import Gap
-from llm_serving_review.figures.metered_hours import sum_by_machine
 from llm_serving_review.figures.pool_hours import find_family, sum_moves
 from llm_serving_review.figures.pools import PoolRow, Pools, measure_pools
+from llm_serving_review.tables.sums import sum_by_key
 from tests.support.builders.poolweek import EAST_A, H100, L4, P5, PoolWeek
 from tests.support.rows import check_rows
 
@@ -307,8 +307,8 @@ def test_a_week_in_berlin_begins_an_hour_earlier_in_utc() -> None:
     found = week.measure(quantity(8.0, 2.5, from_unix_seconds=monday))
     one = row(found, "reserved")
     assert (cents(one.committed_usd), one.used_gpu_hours) == (167 * 20.0, 167 * 8.0)
-    first, second = list(sum_by_machine(found.hours).values())[:2]
-    assert (cents(first.paid_usd), cents(second.paid_usd)) == (32.0, 20.0)
+    first, second = list(sum_by_key((one.utc_begin, one.paid_usd) for one in found.hours).values())[:2]
+    assert (cents(first), cents(second)) == (32.0, 20.0)
 
 
 def test_a_week_in_kolkata_has_half_a_utc_hour_at_each_edge() -> None:
