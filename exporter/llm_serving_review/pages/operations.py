@@ -23,17 +23,11 @@ from llm_serving_review.pages.tables import (
 )
 
 _PRINTED_GAPS = 4
-
-
-def write_objective(share: float | None) -> str:
-    """With two digits after the point, which a difference between nines takes."""
-    return percent(share, 2)
-
-
 # a restart of Prometheus or vmalert is no news
 _MOST_EVALUATED = 0.99
 _OBJECTIVE_COLUMNS = (
-    name_column("Objective"), *(Column(title, "", write_objective) for title in ("Attained", "Objective")), Column("Events", "", amount),
+    name_column("Objective"), *(Column(title, "", lambda share: percent(share, 2)) for title in ("Attained", "Objective")),
+    Column("Events", "", amount),
 )  # fmt: skip
 _ALERT_COLUMNS = (
     name_column("Noisiest alerts"), name_column("Severity"), Column("Episodes"), Column("Firing", "minutes", "{:.0f}".format),
