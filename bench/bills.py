@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
-from llm_serving_exporter.report.bills.read import read_bill
-from llm_serving_exporter.report.settings.bills import BillSettings
+from llm_serving_review.bills.read import read_bill
+from llm_serving_review.settings.settings import BillSettings
 from tests.support.builders import bills as made
 from tests.support.builders.costevidence import WEEK
 

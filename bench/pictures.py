@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from llm_serving_exporter.report.pages.charts import WIDTH, Box, Chart, Label, Rule
-from llm_serving_exporter.report.pages.page import make_environment
+from llm_serving_review.pages.charts import WIDTH, Box, Chart, Label, Rule
+from llm_serving_review.pages.page import make_environment
 
 # legible on a light and on a dark page; a picture in a document has no style sheet beside it
 _STYLE = (

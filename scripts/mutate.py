@@ -41,14 +41,14 @@ GOLDENS = "tests/unit/test_golden.py"
 # room -> its own tests where they are not tests/unit/ROOM
 OWN_TESTS = {
     "exporter": "tests/unit/test_cli.py tests/unit/test_terminal.py tests/faults/test_clock.py",
-    "clients": "tests/unit/drill/test_api.py tests/unit/report/test_gaps.py tests/unit/report/test_databases.py",
+    "clients": "tests/unit/drill/test_api.py tests/unit/review/test_gaps.py tests/unit/review/test_databases.py",
     "docgen": "tests/unit/catalogue tests/unit/settings/test_docs.py tests/unit/test_contributing.py",
 }
 # room -> where else its results are held against what they should be, after the goldens
 FURTHER_TESTS = {
     "alerts": "tests/pack",
     "catalogue": "tests/unit/expose",
-    "clients": "tests/unit/report/test_command.py tests/unit/drill",
+    "clients": "tests/unit/review/test_command.py tests/unit/drill",
     "commands": "tests/unit/test_cli.py tests/unit/test_docs_commands.py",
     "cost": "tests/unit/daemon/test_cost_keeper.py tests/faults/test_cost.py",
     "daemon": "tests/faults",
@@ -65,7 +65,7 @@ FURTHER_TESTS = {
     "model": "tests/unit/targets tests/unit/derive tests/truth",
     "engines": "tests/truth tests/unit/targets",
     "render": "tests/unit/web tests/unit/commands",
-    "report": "tests/faults/test_review_schedule.py",
+    "review": "tests/faults/test_review_schedule.py",
     "settings": "tests/unit/test_wrong_inputs.py tests/unit/daemon",
     "simulator": "tests/truth",
     "state": "tests/faults/test_state_dir.py tests/unit/daemon",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.docgen.generated_files import write_or_check
-from llm_serving_exporter.report.pages.page import render_page
+from llm_serving_review.pages.page import render_page
 from tests.support.builders.samplereview import make_sample
 from tests.support.chromium import browse
 

@@ -111,9 +111,9 @@ SHARED = {
     "tests/e2e/test_n1_forecast.py": "fleets",
     "tests/e2e/test_prometheus.py": "stored",
     "tests/e2e/test_conventions.py": "conventions",
-    "tests/unit/report/test_simulated_day.py": "day",
-    "tests/unit/report/test_against_prometheus.py": "fortnight",
-    "tests/unit/report/test_change.py": "moved",
+    "tests/unit/review/test_simulated_day.py": "day",
+    "tests/unit/review/test_against_prometheus.py": "fortnight",
+    "tests/unit/review/test_change.py": "moved",
     "tests/pack/test_records_against_truth.py": "told",
 }
 

@@ -107,7 +107,7 @@ def _load(arguments: argparse.Namespace) -> Config:
     config = load(arguments, os.environ, runtimes=RUNTIMES)
     if config.report_settings_file is None:
         return config
-    from llm_serving_exporter.report.settings.schedule import with_review
+    from llm_serving_exporter.settings.review import with_review
 
     return with_review(config, os.environ)
 
@@ -269,12 +269,6 @@ def _dashboards(words: list[str]) -> int:
     return _run_pack("llm_serving_dashboards.command", words)
 
 
-def _report(words: list[str]) -> int:
-    from llm_serving_exporter.report.command import run
-
-    return run(words)
-
-
 def _page_test(words: list[str]) -> int:
     from llm_serving_exporter.commands.page_test import run
 
@@ -306,7 +300,7 @@ _OWN_ARGUMENTS: dict[str, Callable[[list[str]], int]] = {
     "demo": _demo,
     "drill": partial(_run_pack, "llm_serving_drill.command"),
     "page-test": _page_test,
-    "report": _report,
+    "report": partial(_run_pack, "llm_serving_review.command"),
     "rules": partial(_run_pack, "llm_serving_alerts.command"),
     "runbook": _runbook,
     "runtimes": _runtimes,

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from llm_serving_exporter.clients.json_api import Access, JsonApi, Prometheus
-from llm_serving_exporter.report.command import make
-from llm_serving_exporter.report.evidence.week import parse_week
-from llm_serving_exporter.report.settings.settings import Settings
+from llm_serving_review.command import make
+from llm_serving_review.evidence.week import parse_week
+from llm_serving_review.settings.settings import Settings
 from tests.support.builders.costweek import DAY, HOUR, CostWeek, Plan
 from tests.support.builders.costweek_checks import agree, agree_with_rules
 from tests.support.servers.prometheus_server import PrometheusServer

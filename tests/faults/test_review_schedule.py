@@ -17,7 +17,7 @@ from tests.support.servers.exporter_process import Exporter, Scraped
 from tests.support.servers.fakeprometheus import FakePrometheus
 from tests.support.servers.server_process import free_port
 from tests.support.waiting import wait_until
-from tests.unit.report.test_deliver import Hook, listening
+from tests.unit.review.test_deliver import Hook, listening
 
 pytestmark = pytest.mark.process
 

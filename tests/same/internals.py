@@ -54,7 +54,7 @@ def render_goldens() -> Iterator[tuple[str, str, str, str]]:
 
 def write_review(folder: Path) -> list[Path]:
     """The files of the sample review: page, CSV of the figures and of the hours, Markdown."""
-    from llm_serving_exporter.report.command import write
+    from llm_serving_review.command import write
     from tests.support.builders.samplereview import make_sample
 
     return write(make_sample(), folder, None)

@@ -21,9 +21,9 @@ import yaml
 from llm_serving_alerts.settings_file import defaults_text, read_settings
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.report.settings.arguments import parser as report_parser
-from llm_serving_exporter.report.settings.arguments import settings_of
 from llm_serving_exporter.settings.prices import look_at_prices
+from llm_serving_review.settings.arguments import parser as report_parser
+from llm_serving_review.settings.arguments import settings_of
 from llm_serving_simulator.fleet.scenario import parse as parse_scenario
 from tests.support.builders.configuration import load_text
 from tests.support.builders.recordings import page as recorded_page

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from llm_serving_exporter.report.evidence.week import Week, parse_week
-from llm_serving_exporter.report.figures.metered_hours import MeteredHour
+from llm_serving_review.evidence.week import Week, parse_week
+from llm_serving_review.figures.metered_hours import MeteredHour
 from tests.support.builders.costevidence import WEEK
 
 MONDAY = datetime(2026, 11, 9, tzinfo=UTC)

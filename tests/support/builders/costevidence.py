@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.model.record import name_fields
-from llm_serving_exporter.report.evidence.usage import (
+from llm_serving_review.evidence.usage import (
     Book,
     Episode,
     Evidence,
@@ -20,7 +20,7 @@ from llm_serving_exporter.report.evidence.usage import (
     RateFacts,
     Usage,
 )
-from llm_serving_exporter.report.evidence.week import parse_week, week_before
+from llm_serving_review.evidence.week import parse_week, week_before
 
 UTC = ZoneInfo("UTC")
 WEEK = parse_week("2026-W46", UTC)

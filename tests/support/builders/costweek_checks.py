@@ -11,7 +11,7 @@ from llm_serving_alerts.records import record_groups
 from llm_serving_alerts.records.counted_once import ONCE, SEEN
 from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings_file import default_settings
-from llm_serving_exporter.report.figures.review import Review
+from llm_serving_review.figures.review import Review
 from tests.support.builders.costweek import HOUR, Plan, Truth
 from tests.support.servers.prometheus_server import PrometheusServer
 

@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.model.cost import Pool, PoolBook
 from llm_serving_exporter.model.target import NodePlace
-from llm_serving_exporter.report.evidence.usage import Book, Evidence, Gap, Gauge, Line, Owner, RateFacts, Usage
-from llm_serving_exporter.report.evidence.week import Week, parse_week, week_before
-from llm_serving_exporter.report.figures.pools import Pools, measure_pools
+from llm_serving_review.evidence.usage import Book, Evidence, Gap, Gauge, Line, Owner, RateFacts, Usage
+from llm_serving_review.evidence.week import Week, parse_week, week_before
+from llm_serving_review.figures.pools import Pools, measure_pools
 
 H100, L4 = "H100 SXM 80GB", "L4 24GB"
 P5, EAST_A = "p5.48xlarge", NodePlace("us-east-1", "us-east-1a", "p5.48xlarge")

@@ -6,10 +6,10 @@ import time
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.clients.json_api import Access, JsonApi, Prometheus
-from llm_serving_exporter.report.command import make
-from llm_serving_exporter.report.evidence.week import last_complete_week
-from llm_serving_exporter.report.figures.review import Review
-from llm_serving_exporter.report.settings.settings import Settings
+from llm_serving_review.command import make
+from llm_serving_review.evidence.week import last_complete_week
+from llm_serving_review.figures.review import Review
+from llm_serving_review.settings.settings import Settings
 from tests.support.servers.prometheus_server import PrometheusServer
 
 # Unix seconds at which that week begins

@@ -12,9 +12,8 @@ from math import pi, sin
 
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import name_fields
-from llm_serving_exporter.report.evidence.kept_files import KeptHour, KeptWeek
-from llm_serving_exporter.report.evidence.past import Past, list_weeks_before
-from llm_serving_exporter.report.evidence.usage import (
+from llm_serving_review.evidence.past import Past, Source, WeekSpend, list_weeks_before
+from llm_serving_review.evidence.usage import (
     Book,
     Episode,
     Evidence,
@@ -27,9 +26,9 @@ from llm_serving_exporter.report.evidence.usage import (
     RateFacts,
     Usage,
 )
-from llm_serving_exporter.report.evidence.week import parse_week, week_before
-from llm_serving_exporter.report.figures.review import Review, build_review
-from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
+from llm_serving_review.evidence.week import parse_week, week_before
+from llm_serving_review.figures.review import Review, build_review
+from llm_serving_review.settings.settings import ApiPrice, MonthlyCosts, Settings
 from tests.support.builders.costevidence import UTC
 
 WEEK = parse_week("2026-W46", UTC)
@@ -140,24 +139,22 @@ _FULL = {LLAMA: 0.52, QWEN: 0.61, MISTRAL: 0.38, GPT: 0.44, BGE: 0.12}
 
 def make_past() -> Past:
     """Ten weeks before both; two of them are not known."""
-    kept: dict[str, KeptWeek] = {}
+    weeks = []
     for number, week in enumerate(list_weeks_before(WEEK)):
         if number in (0, 6, 7):
             continue
         scale = 0.985**number * (1.0 + 0.02 * sin(3 * number))
-        hours = {
-            round(hour.begin): KeptHour(
-                round(47.5 * scale * _shape(index), 4), round(6.2e8 * scale * _load(index - 168))
+        begins = [round(hour.begin) for hour in week.hours]
+        usd_by_hour = {at: round(47.5 * scale * _shape(index), 4) for index, at in enumerate(begins)}
+        tokens_by_hour = {at: round(6.2e8 * scale * _load(index - 168)) for index, at in enumerate(begins)}
+        usd, tokens = add_up(usd_by_hour.values()), add_up(tokens_by_hour.values())
+        weeks.append(
+            WeekSpend(
+                week, Source.FILE, usd + 640.0, tokens, usd / tokens * 1e6, 168.0, usd_by_hour=usd_by_hour,
+                tokens_by_hour=tokens_by_hour,
             )
-            for index, hour in enumerate(week.hours)
-        }
-        usd = add_up(hour.usd or 0.0 for hour in hours.values())
-        tokens = add_up(hour.tokens or 0.0 for hour in hours.values())
-        kept[week.name] = KeptWeek(
-            f"cost-{week.name}.csv", usd + 640.0, usd, tokens, usd / tokens * 1e6, 168.0, None,
-            {"timezone": "UTC", "identity_labels": ""}, hours,
         )  # fmt: skip
-    return Past(kept)
+    return Past(tuple(weeks))
 
 
 def _shape(hour: int) -> float:

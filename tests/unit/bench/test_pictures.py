@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.pictures import Line, draw_lines, write_picture
-from llm_serving_exporter.report.pages.charts import Rule
+from llm_serving_review.pages.charts import Rule
 
 _SVG = "{http://www.w3.org/2000/svg}"
 

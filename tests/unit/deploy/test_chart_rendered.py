@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from llm_serving_exporter.report.settings.price_files import read_price_files
+from llm_serving_review.settings.price_files import read_price_files
 from tests.support.helm import (
     CHART,
     KUBE_VERSION,

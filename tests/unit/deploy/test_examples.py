@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.cli import _OWN_ARGUMENTS
-from llm_serving_exporter.report.settings.arguments import parser
+from llm_serving_review.settings.arguments import parser
 from tests.support.paths import ROOT
 from tests.support.yaml_text import load_yaml
 

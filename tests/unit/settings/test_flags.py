@@ -12,7 +12,6 @@ from llm_serving_dashboards.command import _parse_arguments as dashboards_argume
 from llm_serving_drill.command import parser as drill_parser
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.commands.page_test import _parser as page_test_parser
-from llm_serving_exporter.report.settings.arguments import parser as report_parser
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.flags import (
     RENAMED,
@@ -22,6 +21,7 @@ from llm_serving_exporter.settings.flags import (
     duration,
     duration_once_bare,
 )
+from llm_serving_review.settings.arguments import parser as report_parser
 from llm_serving_simulator.demo import _arguments as demo_arguments
 from llm_serving_simulator.drill_demo import _arguments as drill_demo_arguments
 from tests.support.rows import check_rows

@@ -1,0 +1,289 @@
+"""Evidence -> the review: every number that is shown, computed once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import fsum
+
+from llm_serving_exporter.model.cost import RateKind
+from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_review.bills.compare import BillReview
+from llm_serving_review.evidence import names
+from llm_serving_review.evidence.past import Past
+from llm_serving_review.evidence.usage import Evidence, Gap, Hours, Usage, sum_by_hour
+from llm_serving_review.evidence.week import Week
+from llm_serving_review.figures.actions import Action, Spare, choose_actions, measure_spare
+from llm_serving_review.figures.beyond import NOT_BEYOND, Beyond, ReadWeek, look_beyond
+from llm_serving_review.figures.change import Change, explain_change
+from llm_serving_review.figures.findings import Facts, Finding, apply_rules
+from llm_serving_review.figures.outlook import (
+    Outlook,
+    can_split,
+    explain_no_comparison,
+    measure_coverage,
+    note_gaps,
+    project_month,
+)
+from llm_serving_review.figures.pool_hours import PoolCash, sum_moves
+from llm_serving_review.figures.pools import Pools, measure_pools, note_pools, sum_effect, sum_effect_seen
+from llm_serving_review.figures.rates import (
+    Commitment,
+    Steady,
+    find_cash_rates,
+    find_rates_of_kind,
+    find_steady_load,
+    measure_commitments,
+    sum_unused_usd,
+    sum_unused_usd_seen,
+)
+from llm_serving_review.figures.rows import (
+    AlertSums,
+    Attainment,
+    CheckRow,
+    InvoiceRow,
+    LabelRow,
+    ModelRow,
+    NodeRow,
+    build_invoice_rows,
+    build_label_rows,
+    build_model_rows,
+    build_node_rows,
+    measure_attainments,
+    sum_alerts,
+    sum_checks,
+    sum_invoice,
+)
+from llm_serving_review.figures.split import Split
+from llm_serving_review.figures.tenants import TenantSplit, split_by_tenant
+from llm_serving_review.figures.totals import PHASES, Totals, count_once, find_counting, sum_usage
+from llm_serving_review.settings.settings import Settings
+from llm_serving_review.tables.sums import group_by_key, sum_by_key, sum_known
+
+NO_PAST = Past()
+
+
+class Hourly(Struct, frozen=True):
+    """The week by hour; None in hours of which nothing is known."""
+
+    usd: dict[str, Hours]  # USD by phase
+    idle_gpu_hours: Hours  # GPU-hours in the state idle
+    excess_replicas: Hours | None  # replicas beyond the demand and its reserve; None without the rule pack's records
+    reserve_replicas: Hours | None  # replicas held against the loss of a node; None without the rule pack's records
+    usd_by_day_before: tuple[float | None, ...] = (None,) * 7  # USD by day of the week before, Monday first
+    usd_by_hour_before: Hours = ()  # USD by hour of the week before
+    prompt_tokens: Hours = ()  # prompt tokens as sent
+    generated_tokens: Hours = ()
+    pools_usd: Hours = ()  # USD that pools add to GPU time, mostly less than nothing; () without pools
+
+
+class Review(Struct, frozen=True):
+    """Every figure that the page, the CSV files and the summary show."""
+
+    title: str
+    week: Week
+    previous: Week
+    methods: tuple[tuple[str, str], ...]  # how busy time was split, and from which inputs
+    notes: tuple[str, ...]  # what a reader must know first, in sentences
+    missing_parts: tuple[str, ...]  # what could not be read, in sentences
+    now: Totals  # totals of the week
+    earlier: Totals  # totals of the week before; empty where the weeks cannot be compared
+    change: Change | None  # why the spend changed; None where the weeks cannot be compared
+    findings: tuple[Finding, ...]  # what stands out, in the order of the rules
+    actions: tuple[Action, ...]  # what to do, the largest amount first
+    models: tuple[ModelRow, ...]  # the most expensive first
+    labels: tuple[LabelRow, ...]  # label by label, the most expensive value first
+    nodes: tuple[NodeRow, ...]  # the most expensive first
+    outlook: Outlook | None  # the month at this week's rate; None without a cost
+    spare: Spare | None  # replicas beyond need; None without the rule pack's records
+    commitments: tuple[Commitment, ...]  # by fleet and rate
+    steady: tuple[Steady, ...]  # on-demand GPUs that a reserved rate would make cheaper
+    attainments: tuple[Attainment, ...]  # by objective
+    alerts: AlertSums | None  # what fired; None where that is unknown
+    checks: tuple[CheckRow, ...]  # by model and check, the worst first; () without the rule pack's verdicts
+    gaps: tuple[Gap, ...] | None  # times without data; None where they could not be read
+    invoice: tuple[InvoiceRow, ...]  # by rate and kind of GPU
+    invoice_usd: float  # what is paid: GPU time less what pools took off it, unused commitments, electricity
+    invoice_before_usd: float | None  # the same of the week before; None where the weeks cannot be compared
+    hourly: Hourly  # the week by hour
+    recovered_usd: float  # part of the spend that counters recovered across gaps
+    # what is committed at a cloud and floats over the week's GPU time; None where the price files state none that is in force
+    pools: Pools | None = None
+    bills: BillReview | None = None  # against the bills of clouds; None where none are given
+    tenants: TenantSplit | None = None  # the spend by tenant; None where no gateway counts by tenant
+    beyond: Beyond = NOT_BEYOND  # the weeks before, the month, and days that are unlike others
+    identity_labels: tuple[str, ...] = ()  # labels that tell fleets apart, as the settings have them
+    dashboards_url: str = ""  # where Grafana shows the dashboards; "" where the settings do not say
+
+    @property
+    def split(self) -> Split | None:
+        """The change by cause; None where the weeks cannot be compared."""
+        return None if self.change is None else self.change.split
+
+    def list_beside(self) -> list[tuple[str, float]]:
+        """What is paid beside GPU time, in words with its USD."""
+        found = [("unused commitments", sum_unused_usd(self.commitments))]
+        if (pools := self.pools) is not None:
+            found = [
+                ("taken off by pools" if pools.benefit_usd >= 0 else "added by pools", -pools.benefit_usd),
+                ("unused commitments", found[0][1] + pools.unused_usd),
+                ("committed in hours of gaps", pools.unknown_usd),
+            ]
+        found.append(("electricity", self.now.energy_usd or 0.0))
+        return [(what, usd) for what, usd in found if usd]
+
+    @property
+    def missing_usd(self) -> float | None:
+        """Estimated cost of what is in no figure; None where no gap can be estimated."""
+        known = [gap.estimated_usd for gap in self.gaps or () if gap.estimated_usd is not None]
+        return fsum(known) if known else None
+
+    @property
+    def about_missing(self) -> str:
+        """How that is to be read: of some gaps the GPUs or their price may not be known."""
+        return "at least" if any(gap.estimated_usd is None for gap in self.gaps or ()) else "about"
+
+
+def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -> Review:
+    """Computes the review of a week; `past` is what is known of the weeks before both."""
+    book = evidence.book
+    usage, earlier_usage = (
+        count_once(week, settings.identity_labels) for week in (evidence.usage, evidence.usage_before)
+    )
+    count = len(evidence.week.hours)
+    now, earlier = (
+        sum_usage(week, counting=find_counting(week, settings.identity_labels)) for week in (usage, earlier_usage)
+    )
+    there = measure_coverage(evidence.week, usage, now, evidence.gaps, evidence.begins)
+    before = measure_coverage(evidence.previous, earlier_usage, earlier, evidence.gaps_before, evidence.begins_before)
+    whole_before, paid_before = earlier_usage, None
+    pools_before: Pools | None = None
+    if earlier.usd is not None:
+        bought_before = measure_commitments(
+            earlier_usage, evidence.book_before, evidence.previous, settings.identity_labels, evidence.gaps_before or ()
+        )
+        pools_before = measure_pools(
+            earlier_usage, evidence.book_before, evidence.previous, evidence.pools, settings.identity_labels, evidence.gaps_before or (),
+            evidence.begins_before,
+        )  # fmt: skip
+        paid_before = (
+            earlier.usd + sum_unused_usd(bought_before) + (earlier.energy_usd or 0.0) + sum_effect(pools_before)
+        )
+    refused = explain_no_comparison(evidence, (now, there), (earlier, before))
+    if refused:
+        earlier_usage, earlier = Usage(), Totals()
+    changed = None
+    if can_split(usage, earlier_usage):
+        changed = explain_change(evidence, earlier_usage, usage, settings.identity_labels)
+    by_model = changed.by_model if changed is not None else {}
+    models = tuple(
+        replace(row, split=by_model.get(row.model_name))
+        for row in build_model_rows(usage, earlier_usage, evidence.fleet, settings.identity_labels)
+    )
+    gaps = evidence.gaps or ()
+    identity, by_the_hour, owned = (
+        settings.identity_labels,
+        find_cash_rates(book),
+        find_rates_of_kind(book, RateKind.OWNED),
+    )
+    bought = measure_commitments(usage, book, evidence.week, identity, gaps)
+    pools = measure_pools(usage, book, evidence.week, evidence.pools, identity, gaps, evidence.begins, bought)
+    pool_cash = PoolCash(pools.uses if pools is not None else (), evidence.week, identity)
+    unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour, pool_cash)
+    promised = sum_moves(pools.moves) if pools is not None else {}
+    offers = find_steady_load(usage, book, count, bought, identity, promised)
+    owned_usd = fsum(line.total for line in usage.cost if line.of[1] in owned)
+    part = there.hours / there.of
+    owned_usd += sum_unused_usd_seen((one for one in bought if one.rate in owned), part)
+    beside = sum_unused_usd_seen(bought, part) + sum_effect_seen(pools, there, evidence.begins)
+    ahead = project_month(now, there, book.budget_usd_per_month, settings, owned_usd, beside)
+    reached = measure_attainments(usage, settings.objectives)
+    fired = None if evidence.episodes is None else sum_alerts(evidence.episodes, evidence.week, evidence.watched_hours)
+    invoice = build_invoice_rows(usage, book, identity)
+    paid = sum_invoice(invoice, bought, now.energy_usd) + sum_effect(pools)
+    week = evidence.week
+    facts = Facts(
+        now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached, pools, week.this, week.one_before
+    )
+    before_by_hour = sum_by_hour(earlier_usage.cost, len(evidence.previous.hours))
+    return Review(
+        settings.title,
+        evidence.week,
+        evidence.previous,
+        evidence.methods,
+        (
+            *evidence.memory,
+            *refused,
+            *note_gaps(evidence, now),
+            *note_pools(usage, pools, evidence.pools),
+            *evidence.notes,
+        ),
+        evidence.missing_parts,
+        now,
+        earlier,
+        changed,
+        apply_rules(facts),
+        tuple(
+            replace(action, each=week.each, this=week.this)
+            for action in choose_actions(now, unneeded, bought, offers, _sum_cash(usage, by_the_hour, pool_cash), pools)
+        ),
+        models,
+        build_label_rows(usage, earlier_usage, settings.by_labels, identity),
+        build_node_rows(usage, book, count, identity),
+        ahead,
+        unneeded,
+        bought,
+        offers,
+        reached,
+        fired,
+        sum_checks(evidence.fleet, evidence.week),
+        evidence.gaps,
+        invoice,
+        paid,
+        None if earlier.usd is None else paid_before,
+        Hourly(
+            {phase: sum_by_hour((line for line in usage.cost if line.of[0] == phase), count) for phase in PHASES},
+            tuple(
+                None if seconds is None else seconds / 3600
+                for seconds in sum_by_hour((line for line in usage.gpu_seconds if line.of[0] == "idle"), count)
+            ),
+            None if unneeded is None else unneeded.excess_by_hour,
+            None if unneeded is None else unneeded.reserve_by_hour,
+            sum_by_day(before_by_hour, evidence.previous),
+            before_by_hour,
+            sum_by_hour(usage.prompt_tokens, count),
+            sum_by_hour(usage.decode_tokens, count),
+            _list_effect(pools),
+        ),
+        fsum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
+        pools,
+        tenants=None if evidence.tenants is None else split_by_tenant(usage, evidence.tenants, count, identity),
+        beyond=look_beyond(
+            evidence,
+            past,
+            identity,
+            ReadWeek(usage, None if now.usd is None else paid, there.hours, _list_effect(pools)),
+            ReadWeek(whole_before, paid_before, before.hours, _list_effect(pools_before)),
+        ),
+        identity_labels=identity,
+        dashboards_url=settings.dashboards_url,
+    )
+
+
+def _sum_cash(usage: Usage, rates: Collection[str], pool_cash: PoolCash) -> dict[str, float]:
+    """USD that are paid by the hour, by phase: at the given rates, and what no pool covers."""
+    at_rates = sum_by_key((line.of[0], line.total) for line in usage.cost if line.of[1] in rates)
+    uncovered = {
+        phase: pool_cash.limit(pool_cash.sum_cost(lines))
+        for phase, lines in group_by_key((line.of[0], line) for line in usage.cost).items()
+    }
+    return {phase: at_rates.get(phase, 0.0) + usd for phase, usd in uncovered.items()}
+
+
+def _list_effect(pools: Pools | None) -> Hours:
+    return () if pools is None else pools.effect_by_hour
+
+
+def sum_by_day(hours: Hours, week: Week) -> tuple[float | None, ...]:
+    """Sums of the days, Monday first; None for a day without data."""
+    by_day = group_by_key((hour.day, value) for hour, value in zip(week.hours, hours, strict=True))
+    return tuple(sum_known(by_day.get(day, ())) for day in range(len(week.days)))
