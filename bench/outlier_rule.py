@@ -8,25 +8,23 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bench.outlier_blocks import BLOCK_SECONDS, Block
-from llm_serving_alerts.records.outlier_blocks import (
-    FULL,
-    MORE_LOAD,
-    MOST_QUEUED,
-    QUANTILE_OF_OTHERS,
-    SHORT_SECONDS,
-    SPANS_SECONDS,
-    USUAL_SECONDS,
-)
 from llm_serving_alerts.records.outliers import (
     DECODE,
     ERRORS,
+    FULL,
     KV_FULL,
     LEAST_REPLICAS,
+    MORE_LOAD,
+    MOST_QUEUED,
     NORMAL,
+    QUANTILE_OF_OTHERS,
     QUEUE,
     QUEUE_SECONDS,
     RECENT_EVENTS,
+    SHORT_SECONDS,
+    SPANS_SECONDS,
     TTFT,
+    USUAL_SECONDS,
 )
 
 MEASURES = (TTFT, DECODE, ERRORS, QUEUE)

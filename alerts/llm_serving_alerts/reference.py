@@ -16,7 +16,7 @@ from llm_serving_alerts.declare import Alert
 from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.render import RECORDS, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX, Group, Record
-from llm_serving_alerts.runbook_expressions import write_expressions
+from llm_serving_alerts.runbook_texts import write_expressions
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import defaults_text
 from llm_serving_exporter.docgen.runtimes import cell

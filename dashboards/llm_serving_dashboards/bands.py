@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from llm_serving_alerts.records.bands import EDGES, FEW_TARGETS, Figure
-from llm_serving_alerts.records.gpu_bands import GpuFigure
+from llm_serving_alerts.records.bands import EDGES, FEW_TARGETS, Figure, GpuFigure
 from llm_serving_dashboards.annotations import MOST_CHOSEN
 from llm_serving_dashboards.panels import REPLICA_UID, Draw, Panel, Query, Unit
 from llm_serving_dashboards.queries import QueryBuilder, Worst

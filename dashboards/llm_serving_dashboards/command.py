@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from llm_serving_alerts.output import name_value, namespace_name, written
+from llm_serving_alerts.command import name_value, namespace_name, written
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import read_settings
 from llm_serving_dashboards.boards import build_dashboards

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.signals import UNPRICED
 from llm_serving_alerts.records.traffic import TENANT_TOKENS
 from llm_serving_alerts.rules import Check
-from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.bands import make_model_graph
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.promql import seconds_text
-from llm_serving_alerts.records.first_tokens import CLOCK, longest
+from llm_serving_alerts.records.slo import CLOCK, longest
 from llm_serving_dashboards.queries import QueryBuilder
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.verdicts import VERDICT
+from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.promql import one_of
-from llm_serving_alerts.records.bands import FEW_TARGETS
+from llm_serving_alerts.records.bands import FEW_TARGETS, MEDIAN
 from llm_serving_alerts.records.history import ALIVE
 from llm_serving_alerts.records.targets import DOWN
-from llm_serving_alerts.records.views import MEDIAN
 from llm_serving_alerts.rules import Check
-from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import (
     REPLICA_UID,

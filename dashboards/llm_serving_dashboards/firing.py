@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from llm_serving_alerts.alerting import ALERTS as DECLARED
+from llm_serving_alerts.declare import FIRING_PANEL
 from llm_serving_alerts.external import FIRING
 from llm_serving_alerts.promql import MODEL, NODES, one_of
 from llm_serving_alerts.records.history import ALIVE, ON_NODE
@@ -12,7 +13,6 @@ from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.render import ALERTS, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX, AlertRule, Severity
 from llm_serving_alerts.settings import Settings
-from llm_serving_alerts.shown import FIRING_PANEL
 from llm_serving_dashboards.panels import (
     REPLICA_UID,
     Colour,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from llm_serving_alerts.alerting.gpu import FATAL_XIDS
+from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.promql import one_of
-from llm_serving_alerts.records.gpu_bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, POWER_LIMIT, SM, TENSOR
+from llm_serving_alerts.records.bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, POWER_LIMIT, SM, TENSOR
 from llm_serving_alerts.records.identity import KNOWN_GPUS
 from llm_serving_alerts.rules import ALERT_PREFIX, Check, Severity
-from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.bands import make_gpu_band
 from llm_serving_dashboards.firing import (
     BEFORE_RANGE,

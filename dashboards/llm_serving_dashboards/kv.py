@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.records.bands import CONTEXT, KV_USAGE
-from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.bands import draw_parts, make_band, make_model_graph
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit, Visualization

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.promql import seconds_text
 from llm_serving_alerts.records.bands import LATENCY
 from llm_serving_alerts.records.slo import BAD, BASE_SECONDS, EVENTS, RATIO
 from llm_serving_alerts.records.traffic import LATENCIES, RANKS
 from llm_serving_alerts.settings import LATENCY_SLOS, Settings
-from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.bands import make_band, make_model_graph
 from llm_serving_dashboards.counted_once import count_once, engines_first, name_clock
 from llm_serving_dashboards.firing import make_firing

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.verdicts import GOOD, REST, VERDICT
+from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.promql import MODEL as BY_MODEL
 from llm_serving_alerts.records.history import NODE_SERVED
 from llm_serving_alerts.records.node_loss import LARGEST, LOAD, N1_LOAD, SUFFICIENT
 from llm_serving_alerts.records.presence import LOST_REPLICAS, LOST_SHARE
-from llm_serving_alerts.records.stated import KNOWN
-from llm_serving_alerts.records.targets import DESIRED
+from llm_serving_alerts.records.targets import DESIRED, KNOWN
 from llm_serving_alerts.rules import Check
-from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.annotations import MOST_CHOSEN
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, Unit, ValueMapping, Visualization

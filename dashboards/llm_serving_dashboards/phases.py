@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llm_serving_alerts.alerting.phases import choose_itl_threshold
+from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.records.bands import BATCH, RUNNING, TOKENS, WAITING
 from llm_serving_alerts.rules import Check
-from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.bands import draw_parts, make_band, make_model_graph
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.limiter import make_limiter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.bands import (
     BANDWIDTH,
@@ -23,7 +24,6 @@ from llm_serving_alerts.records.outliers import AGAINST, OUTLIER, OWN, PEERS, TT
 from llm_serving_alerts.records.outliers import DECODE as DECODE_PACE
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.rules import Severity
-from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.exporter import NUMBERED, STATES
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.limiter import LIMITER_WORDS, find_replica_limiter

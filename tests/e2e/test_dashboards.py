@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from llm_serving_alerts.shown import FIRING_PANEL
+from llm_serving_alerts.declare import FIRING_PANEL
 from llm_serving_dashboards.boards import Dashboard, build_dashboards
 from llm_serving_dashboards.panels import Column, Draw, Panel, Visualization
 from tests.e2e.week import Week

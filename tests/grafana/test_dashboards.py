@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 
 from llm_serving_alerts.alerting import ALERTS
-from llm_serving_alerts.shown import FIRING_PANEL
+from llm_serving_alerts.declare import FIRING_PANEL
 from llm_serving_dashboards.boards import Dashboard, build_dashboards
 from tests.grafana.conftest import Grafana
 from tests.grafana.looking import Looked, Seen, looking

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_alerts.shown import FIRING_PANEL
+from llm_serving_alerts.declare import FIRING_PANEL
 from llm_serving_dashboards import exporter, limiter, node_loss
 from llm_serving_dashboards.firing import BEFORE_RANGE
 from llm_serving_dashboards.panels import Colour, Panel

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.kv import hits_lost
-from llm_serving_alerts.declare import DIGITS, Alert, Text, asked, lookup, of_model, value
+from llm_serving_alerts.declare import DIGITS, Alert, Shown, Text, asked, lookup, of_model, value
 from llm_serving_alerts.promql import DAY, FLEET, HOUR, MODEL, WEEK, Dialect, clauses, series
-from llm_serving_alerts.records.cost import FLEET_COST
-from llm_serving_alerts.records.cost_ratios import (
+from llm_serving_alerts.records.cost import (
+    FLEET_COST,
     PER_MILLION_COMPARED,
     PER_MILLION_MEDIAN,
     RUN_RATE,
     TOKENS,
     TOKENS_MEDIAN,
-    hours,
+    apply_over_hours,
 )
 from llm_serving_alerts.records.traffic import workers
 from llm_serving_alerts.rules import Check, Severity
-from llm_serving_alerts.setting_kinds import NUMBER, SPAN
-from llm_serving_alerts.settings import AlertSettings, Settings
-from llm_serving_alerts.shown import Shown
+from llm_serving_alerts.settings import NUMBER, SPAN, AlertSettings, Settings
 from llm_serving_exporter.settings.kinds import integer
 
 # of the catalogue's cost_budget_usd_per_month
@@ -45,17 +43,20 @@ def _per_token_text(dialect: Dialect, settings: Settings, own: AlertSettings) ->
 def _budget(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_all = dialect.labels(*FLEET)
     budget = dialect.one(series("cost_budget_usd_per_month"), *FLEET)
-    seen = hours(dialect, "count_over_time", FLEET_COST, WEEK)
+    seen = apply_over_hours(dialect, "count_over_time", FLEET_COST, WEEK)
     return clauses(
         ("the pace of the last week, kept for a month", f"{RUN_RATE} * {MONTH_HOURS}"),
         ("is above what the price file allows", f"> on ({by_all}) {budget}"),
-        ("of one day a week can be told badly, of less not at all", f"and on ({by_all}) {seen} >= {own['hours']:g}"),
+        (
+            "of one day a week can be told badly, of less not at all",
+            f"and on ({by_all}) {seen} >= {own['hours']:g}",
+        ),
     )
 
 
 def _budget_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     budget = dialect.one(series("cost_budget_usd_per_month", "%s"), *FLEET)
-    seen = hours(dialect, "count_over_time", f"{FLEET_COST}{{%s}}", WEEK)
+    seen = apply_over_hours(dialect, "count_over_time", f"{FLEET_COST}{{%s}}", WEEK)
     return Text(
         f"{_of_all(dialect)}a month at this pace costs {value(_WHOLE)} USD, more than the budget",
         f"The last 7 days make {value(_WHOLE)} USD in a month of {MONTH_HOURS} hours, GPU time and energy. The budget is "

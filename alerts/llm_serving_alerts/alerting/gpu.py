@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import Alert, Text, alert_matchers, label
+from llm_serving_alerts.declare import Alert, Shown, Text, alert_matchers, label
 from llm_serving_alerts.promql import HOUR, MINUTE, Dialect, one_of, seconds_text, series
-from llm_serving_alerts.records.gpu import SLOWDOWNS, SLOWED
+from llm_serving_alerts.records.bands import SLOWDOWNS, SLOWED
 from llm_serving_alerts.records.identity import KNOWN_GPUS
 from llm_serving_alerts.rules import Check, Severity
-from llm_serving_alerts.setting_kinds import SPAN
-from llm_serving_alerts.settings import AlertSettings, Settings
-from llm_serving_alerts.shown import Shown
+from llm_serving_alerts.settings import SPAN, AlertSettings, Settings
 from llm_serving_exporter.catalogue.spec import GPU_LABELS
 
 # hardware faults (facts nvml-gpus; NVIDIA's XID catalogue). 13, 31 and 43 are the application's; 63 and 92 inform

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_serving_alerts.declare import (
     Alert,
+    Shown,
     Text,
     alert_matchers,
     label,
@@ -16,9 +17,7 @@ from llm_serving_alerts.declare import (
 from llm_serving_alerts.promql import ENGINE, MINUTE, MODEL, TARGET, Dialect, clauses, seconds_text, series
 from llm_serving_alerts.records.baselines import HIT_RATE
 from llm_serving_alerts.rules import Check, Severity
-from llm_serving_alerts.setting_kinds import EXCEEDED_RATIO, NUMBER, RATIO, SPAN
-from llm_serving_alerts.settings import AlertSettings, Settings
-from llm_serving_alerts.shown import Shown
+from llm_serving_alerts.settings import EXCEEDED_RATIO, NUMBER, RATIO, SPAN, AlertSettings, Settings
 
 _USAGE = "engine:llm_serving_kv_cache_usage_ratio:max"
 _MEAN = "engine:llm_serving_kv_cache_usage_ratio:avg5m"

@@ -2,19 +2,72 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts import lost_nodes
-from llm_serving_alerts.declare import DIGITS, Alert, Text, alert_matchers, label, lookup, of_model, value
-from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, Dialect, clauses, seconds_text, series
-from llm_serving_alerts.records.autoscaling import HEADROOM
+from llm_serving_alerts.declare import DIGITS, Alert, Shown, Text, alert_matchers, label, lookup, of_model, value
+from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, NODES, Dialect, clauses, seconds_text, series
 from llm_serving_alerts.records.history import ON_NODE, SERVED
 from llm_serving_alerts.records.node_loss import ALL, LOAD, LOST, N1_LOAD, PRESENT, UNREADABLE
-from llm_serving_alerts.records.presence import LOST_NODES, MISSING, VANISHED
-from llm_serving_alerts.records.rollouts import EXCUSED, excused
-from llm_serving_alerts.records.stated import FAILED, KNOWN, SUCCEEDED, failed_drills, keep_clear, keep_unclear
-from llm_serving_alerts.records.targets import WANTED_NOW
+from llm_serving_alerts.records.presence import LOST_NODES, LOST_REPLICAS, LOST_SHARE, MISSING, VANISHED, lasting
+from llm_serving_alerts.records.rollouts import EXCUSED, HEADROOM, excused
+from llm_serving_alerts.records.targets import (
+    FAILED,
+    KNOWN,
+    SUCCEEDED,
+    WANTED_NOW,
+    failed_drills,
+    keep_clear,
+    keep_unclear,
+)
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
-from llm_serving_alerts.shown import Shown
+
+# --- Which node an alert carries: the lost one that explains it, and none where nothing or more than one does.
+
+
+# the nine that are left of ten carry a ninth more each: less makes no first token late
+_FELT = 0.1
+
+
+def name_lost_node(dialect: Dialect, firing: str, missing: str) -> str:
+    """Series by model with `node`, where one lost node had at least `missing` replicas of the model (an expression by model)."""
+    by_model = dialect.labels(*MODEL)
+    enough = f"({LOST_REPLICAS} > 0) >= on ({by_model}) group_left () ({missing})"
+    only = f"{enough} and on ({by_model}) count by ({by_model}) ({enough}) == 1"
+    return _with_node(by_model, firing, only)
+
+
+def name_lost_node_of_burn(dialect: Dialect, burning: str, excused: str) -> str:
+    """Series by model with `node`, where a lost one explains that first tokens are late or requests fail: behind NodeLost that is one page.
+    Beside them the series of `excused`, which goes without what `unless_lost_lately` leaves out."""
+    by_model = dialect.labels(*MODEL)
+    # as it is now, like NodeLost: the share may be a moment older, and would ring when that has ended
+    lost = f"topk by ({by_model}) (1, {LOST_SHARE} >= {_FELT:g} and on ({dialect.key('node')}) {LOST_NODES} == 1)"
+    return clauses(
+        ("a lost node explains it", f"({burning}) + on ({by_model}) group_left (node) {lost} * 0"),
+        ("or nothing that was lost lately does", f"or {excused}"),
+    )
+
+
+def unless_lost_lately(dialect: Dialect, settings: Settings, window_seconds: float) -> str:
+    """Leaves out models of which a node was lost within the window, or whose replicas are back for too short a time to have settled: what
+    goes on longer is another page."""
+    settles = settings.alerts["ReplicaOutlier"]["settle"]
+    lately = dialect.apply_over_time("max_over_time", LOST_SHARE, window_seconds + settles)
+    return f" unless on ({dialect.labels(*MODEL)}) {lately} >= {_FELT:g}"
+
+
+def name_lost_node_of_target(dialect: Dialect, settings: Settings, firing: str) -> str:
+    """Series by target with `node`, where one that the target spans is lost."""
+    of_target, of_node = dialect.key("target"), dialect.key("node")
+    # as long as NodeLost waits: a label that comes and goes with each outage would make a new alert of each
+    while_lost = lasting(dialect, LOST_NODES, settings, "NodeLost")
+    lost = f"max by ({dialect.key('target', 'node')}) ({NODES} and on ({of_node}) {while_lost} == 1)"
+    return _with_node(of_target, firing, f"topk by ({of_target}) (1, {lost})")
+
+
+def _with_node(on: str, firing: str, lost: str) -> str:
+    # the two have other labels: VictoriaMetrics would fill gaps of the first from an `or on` of the second
+    return f"({firing}) + on ({on}) group_left (node) ({lost}) * 0 or ({firing}) unless on ({on}) ({lost})"
+
 
 _MOST, _N1_MOST = (record.replace(":ratio", ":max") for record in (LOAD, N1_LOAD))
 _READY = "model:llm_serving_ready_replicas:sum"
@@ -92,7 +145,7 @@ def _critical(dialect: Dialect, settings: Settings, own: AlertSettings, tier: st
         f" and on ({by_model}) model:llm_serving_requests_waiting:sum > 0"
         f" and on ({by_model}) ({_N1_MOST} > 1 or on ({by_model}) {_MOST} > 1)"
     )
-    return lost_nodes.of_model(dialect, firing, f"{wanted} - on ({by_model}) {there}")
+    return name_lost_node(dialect, firing, f"{wanted} - on ({by_model}) {there}")
 
 
 def _critical_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -116,7 +169,7 @@ def _replica_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier
         ("or come and go", f"or on ({by_model}) ({comes_and_goes})"),
         ("or the model is gone, and did not serve in its last hour", f"or on ({by_model}) ({vanished})"),
     )
-    return lost_nodes.of_model(dialect, firing, firing)
+    return name_lost_node(dialect, firing, firing)
 
 
 def _replica_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:

@@ -17,7 +17,7 @@ from llm_serving_alerts.rules import (
     Group,
     Severity,
 )
-from llm_serving_alerts.runbook_queries import link_queries, read_queries
+from llm_serving_alerts.runbook_texts import link_queries, read_queries
 from llm_serving_alerts.settings import Settings
 
 

@@ -1,28 +1,69 @@
-"""Checks ttft and slo: objectives, by how fast their budgets are spent."""
+"""Checks ttft and slo: objectives, by how fast their budgets are spent; engines that are stuck."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from llm_serving_alerts import lost_nodes
-from llm_serving_alerts.alerting.stalled import STUCK
+from llm_serving_alerts.alerting.node_loss import name_lost_node_of_burn, unless_lost_lately
 from llm_serving_alerts.declare import (
     DIGITS,
     Alert,
+    Shown,
     Text,
     alert_matchers,
     label,
     lookup,
     of_model,
+    of_target,
     value,
 )
-from llm_serving_alerts.promql import MODEL, Dialect, seconds_text
-from llm_serving_alerts.records.first_tokens import CLOCK, go_by, longest
-from llm_serving_alerts.records.slo import BAD, EVENTS, GOOD_AGE, IN_A_ROW, RATIO, ROW_STEP_SECONDS
+from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, seconds_text
+from llm_serving_alerts.records.slo import (
+    BAD,
+    CLOCK,
+    EVENTS,
+    GOOD_AGE,
+    IN_A_ROW,
+    RATIO,
+    ROW_STEP_SECONDS,
+    go_by,
+    longest,
+)
+from llm_serving_alerts.records.traffic import find_stalled
 from llm_serving_alerts.rules import Check, Severity
-from llm_serving_alerts.setting_kinds import FOR, NUMBER
-from llm_serving_alerts.settings import SLOS, AlertSettings, Settings
-from llm_serving_alerts.shown import Shown
+from llm_serving_alerts.settings import FOR, NUMBER, RANGE, SLOS, AlertSettings, Settings
+
+# --- Check slo: engines that are stuck.
+
+
+def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return find_stalled(dialect, own["range"])
+
+
+def _stalled_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    span = seconds_text(own["range"])
+    return Text(
+        f"{of_target(dialect)}: engine {label('engine')} is stuck with {value()} requests",
+        f"For {span} or longer requests ran, waited or were given up, and no token, step or answer was counted, while the page was answered. A health "
+        "check that only asks whether the process answers does not see this.",
+        "take a stack dump, then restart the replica",
+    )
+
+
+STUCK = Alert(
+    "Stalled",
+    Check.SLO,
+    ENGINE,
+    {Severity.CRITICAL: ""},
+    _stalled,
+    _stalled_text,
+    Shown("replica", "Waiting requests"),
+    {"range": RANGE},
+)
+
+
+# --- Checks ttft and slo: objectives, by how fast their budgets are spent.
+
 
 _QUANTILE = "model:llm_serving_time_to_first_token_seconds:quantile_rate10m"
 _PAGES = "fast"
@@ -52,7 +93,7 @@ def _burn(
         for window in settings.burn[speed]:
             long, short = seconds_text(window.long_seconds), seconds_text(window.short_seconds)
             this = f'{{slo="{name}"}}'
-            unless = lost_nodes.unless_lately(dialect, settings, window.short_seconds) if excused else ""
+            unless = unless_lost_lately(dialect, settings, window.short_seconds) if excused else ""
             pairs.append(
                 f"({RATIO.format(window=long)}{this} / {budget:g} > {window.factor:g}"
                 f" and on ({by}) {RATIO.format(window=short)}{this} / {budget:g} > {window.factor:g}"
@@ -79,14 +120,14 @@ def _slo(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) ->
         pairs = _burn(dialect, settings, own, tier, others, excused=excused)
         if tier != _PAGES:
             return pairs
-        unless = lost_nodes.unless_lately(dialect, settings, 0.0) if excused else ""
+        unless = unless_lost_lately(dialect, settings, 0.0) if excused else ""
         return f"{pairs} or on ({dialect.labels(*MODEL, 'slo')}) ({failed}{unless})"
 
     return _of_a_node(dialect, tier, burns)
 
 
 def _of_a_node(dialect: Dialect, tier: str, burns: Callable[[bool], str]) -> str:
-    return lost_nodes.of_burn(dialect, burns(False), burns(True)) if tier == _PAGES else burns(False)
+    return name_lost_node_of_burn(dialect, burns(False), burns(True)) if tier == _PAGES else burns(False)
 
 
 def _all_failed(dialect: Dialect, own: AlertSettings, matchers: str = "") -> str:

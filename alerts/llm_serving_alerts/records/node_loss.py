@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, MODEL_GPU, NODES, REPLICA, TARGET, Dialect, one_of, series
-from llm_serving_alerts.records.capacity import BEST_TOKENS, BEST_WORK, CEILINGS
+from llm_serving_alerts.records.baselines import BEST_TOKENS, BEST_WORK, CEILINGS
+from llm_serving_alerts.records.history import LACKING, REPLICA_NODES, WHOLE, of_replica
 from llm_serving_alerts.records.outliers import OUTLIER
-from llm_serving_alerts.records.replicas import LACKING, REPLICA_NODES, WHOLE, of_replica
 from llm_serving_alerts.records.targets import KIND, list_replicas
 from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings

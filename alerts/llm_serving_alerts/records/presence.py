@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from llm_serving_alerts.external import NODE_CLOSED, SCRAPE_SECONDS, UP
 from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, NODES, REPLICA, Dialect, clauses, one_of, series
@@ -21,15 +21,35 @@ from llm_serving_alerts.records.history import (
     STATED,
     UNWANTED,
     not_ready,
+    of_replica,
 )
-from llm_serving_alerts.records.memory import unless_retired
 from llm_serving_alerts.records.node_loss import PRESENT
-from llm_serving_alerts.records.replicas import of_replica
 from llm_serving_alerts.records.rollouts import excused
 from llm_serving_alerts.records.targets import DESIRED, DOWN, WANTED_NOW
 from llm_serving_alerts.rules import Group, Record
-from llm_serving_alerts.settings import Settings
+from llm_serving_alerts.settings import Retired, Settings
 from llm_serving_exporter.clients.stored_labels import take_exported
+from llm_serving_exporter.model.text import escape_label_value
+
+# --- How the memory of what was there ends before its horizon: by what the settings say is retired.
+
+
+def unless_retired(
+    dialect: Dialect, settings: Settings, expression: str, select: Callable[[str], str], *level: str
+) -> str:
+    """The expression without what is retired. `select`: matchers -> series of the same level that are there as long as the expression may
+    hold; an entry of the settings chooses among them."""
+    on = dialect.labels(*level)
+    for one in settings.retired:
+        now = f"unless on ({on}) ({select(_matchers(one))}) * 0 + time() < {one.until_unix_seconds:.0f}"
+        expression = f"{expression}\n{clauses(('the settings say that it is retired until then', now))}"
+    return expression
+
+
+def _matchers(one: Retired) -> str:
+    labels = {"model_name": one.model_name, **({"role": one.role} if one.role else {}), **one.labels}
+    return ",".join(f'{name}="{escape_label_value(text)}"' for name, text in labels.items())
+
 
 EXPORTERS_OF_JOB = "job:llm_serving_exporters:count"
 LOST_NODES = "node:llm_serving_lost:bool"

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from llm_serving_alerts.alerting import ALERTS
+from llm_serving_alerts.declare import CHOICES, FIRING_PANEL
 from llm_serving_alerts.render import every_rule, rule_groups
 from llm_serving_alerts.rules import AlertRule, Record
 from llm_serving_alerts.settings_file import default_settings
-from llm_serving_alerts.shown import CHOICES, FIRING_PANEL
 from llm_serving_dashboards import exporter
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.grafana.document import SCHEMA_VERSION, TAG
