@@ -18,7 +18,6 @@ from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, prin
 
 # --- What renders files shares: writing them, and labels on a command line.
 
-
 # what Kubernetes takes: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set and .../names/
 _WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")

@@ -13,7 +13,6 @@ from llm_serving_exporter.settings.kinds import Kind
 
 # --- Where dashboards show what an alert is about, and what their viewers choose by.
 
-
 # the panel with which each dashboard below begins: alerts that fire about what its viewer chose
 FIRING_PANEL = "What fires"
 

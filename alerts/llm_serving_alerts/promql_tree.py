@@ -13,7 +13,6 @@ from functools import lru_cache
 # --- PromQL taken apart into operators and operands, with the comments that belong to each: as much of it as rules and dashboards are
 # written in, with Grafana's variables where numbers stand.
 
-
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`"""
 _TOKEN = re.compile(
     rf"""\s*(?:(?P<comment>\#[^\n]*)
@@ -282,7 +281,6 @@ class _Reader:
 #
 # Only white space is put between the tokens: what is laid out means what was written. Prometheus' own formatter does nearly the same, and
 # loses the comments.
-
 
 WIDTH = 100  # of a line: rule files indent it by eight, and pages show some 110 characters
 _INDENT = "  "

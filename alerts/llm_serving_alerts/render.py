@@ -138,7 +138,6 @@ def every_rule(groups: Mapping[str, Iterable[Group]]) -> Iterable[Record | Alert
 #
 # Scraped series are looked at that much earlier, and so is the clock. What rules have recorded is not: it is as old already.
 
-
 _OFFSET = re.compile(r" offset (\S+)")
 _RECORDED = re.compile(r"[a-z_]+:")
 

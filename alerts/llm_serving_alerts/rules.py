@@ -12,7 +12,6 @@ from llm_serving_exporter.catalogue.renames import Formerly
 
 # --- What a recording rule and an alert are, and the groups that they stand in. Frozen; nothing here knows YAML or a file.
 
-
 ALERT_PREFIX = "LLMServing"
 GROUP_PREFIX = "llm-serving."
 # level:metric:operations (prometheus.io/docs/practices/rules)

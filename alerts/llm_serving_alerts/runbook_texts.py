@@ -13,7 +13,6 @@ from llm_serving_alerts.rules import AlertRule
 
 # --- What runbooks have of the rules themselves: each alert's expression, written into its file.
 
-
 EXPRESSION_HEADING = "## Expression"
 _ABOUT = (
     "With the default settings, a word a clause; `make generate` writes this section from alerts/llm_serving_alerts."
@@ -41,7 +40,6 @@ def complete_runbook(runbook: str, rules: Iterable[AlertRule]) -> str:
 
 # --- The queries of an alert's runbook as one link, filled in with the labels of the alert: what somebody who was woken would copy by
 # hand.
-
 
 PLACE = "{queries}"  # in the setting, where the queries belong
 # words of the runbooks -> the label that they stand for

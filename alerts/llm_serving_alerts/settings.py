@@ -21,7 +21,6 @@ from llm_serving_exporter.settings.problems import InvalidValueError, Node, Plac
 
 # --- Kinds of values in the settings file of the rules.
 
-
 # what was there must have been whole for half an hour of it; few stores have more than two months
 _SHORTEST_MEMORY_SECONDS, _LONGEST_MEMORY_SECONDS = 3600.0, 60 * 86_400.0
 # the rest may hold templates of Prometheus, with anything in them
@@ -123,7 +122,6 @@ SEVERITY = kinds.member("severity", [severity for severity in Severity if severi
 
 # --- Which labels may tell fleets apart, and where each of them stands: on every series of a scrape, or on the targets themselves.
 
-
 # where nobody says otherwise: what a Prometheus or an agent that serves one cluster puts on all that it sends
 EXTERNAL = ("cluster",)
 # labels of targets that the exporter knows by itself and that all replicas of a workload share
@@ -194,7 +192,6 @@ def read_label_values(node: Node, place: Place, context: object) -> dict[str, st
 
 
 # --- `retired:` in the settings: models that somebody took away on purpose, so that nobody is told of what they have lost.
-
 
 _EXAMPLE = "Write {model_name: …, until: 2026-01-31T00:00:00Z}."
 

@@ -23,7 +23,7 @@ from llm_serving_dashboards import (
     roofline,
     runbooks,
 )
-from llm_serving_dashboards.annotations import build_annotations
+from llm_serving_dashboards.firing import build_annotations
 from llm_serving_dashboards.grafana.document import render_dashboard
 from llm_serving_dashboards.grafana.fields import Json
 from llm_serving_dashboards.panels import Board, Panel, Visualization

@@ -9,7 +9,6 @@ from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.signals import UNPRICED
 from llm_serving_alerts.records.traffic import TENANT_TOKENS
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.bands import make_model_graph
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import QueryBuilder, Worst
@@ -19,6 +18,7 @@ from llm_serving_dashboards.shared_panels import (
     SPENT_ON,
     draw_thresholds,
     keep_highest,
+    make_model_graph,
     make_stat,
     make_table,
     make_time_series,

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from llm_serving_alerts.promql import MODEL as BY_MODEL
 from llm_serving_alerts.records.bands import RUNNING, WAITING
-from llm_serving_dashboards.bands import draw_parts, make_band, make_model_graph
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import QueryBuilder, Worst
-from llm_serving_dashboards.shared_panels import MODEL, REASONS, make_table, make_time_series
+from llm_serving_dashboards.shared_panels import (
+    MODEL,
+    REASONS,
+    draw_parts,
+    make_band,
+    make_model_graph,
+    make_table,
+    make_time_series,
+)
 
 UID = "llm-serving-embedding"
 VARIABLES = ("model_name", "target")

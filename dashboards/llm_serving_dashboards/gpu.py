@@ -10,7 +10,6 @@ from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, POWER_LIMIT, SM, TENSOR
 from llm_serving_alerts.records.identity import KNOWN_GPUS
 from llm_serving_alerts.rules import ALERT_PREFIX, Check, Severity
-from llm_serving_dashboards.bands import make_gpu_band
 from llm_serving_dashboards.firing import (
     BEFORE_RANGE,
     SINCE,
@@ -22,7 +21,7 @@ from llm_serving_dashboards.firing import (
 )
 from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, ThresholdStep, Unit, ValueMapping
 from llm_serving_dashboards.queries import RATE, QueryBuilder, Worst
-from llm_serving_dashboards.shared_panels import find_start, make_share, make_table, make_time_series
+from llm_serving_dashboards.shared_panels import find_start, make_gpu_band, make_share, make_table, make_time_series
 
 VARIABLES = CHOICES[Check.GPU.dashboard]
 GPU = ("gpu", "gpu_name", "node")

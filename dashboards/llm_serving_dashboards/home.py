@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from llm_serving_alerts.promql import seconds_text
 from llm_serving_alerts.records.slo import RATIO
-from llm_serving_dashboards.bands import make_model_graph
-from llm_serving_dashboards.counted_once import engines_first, name_clock
-from llm_serving_dashboards.home_matrix import make_matrix
-from llm_serving_dashboards.home_sentence import make_sentence
-from llm_serving_dashboards.limiter import make_limiter
+from llm_serving_dashboards.first_screen import make_matrix, make_sentence
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit, Visualization
 from llm_serving_dashboards.queries import QueryBuilder, Worst
-from llm_serving_dashboards.shared_panels import MODEL, warn_above, warn_below
+from llm_serving_dashboards.shared_panels import (
+    MODEL,
+    engines_first,
+    make_limiter,
+    make_model_graph,
+    name_clock,
+    warn_above,
+    warn_below,
+)
 
 UID = "llm-serving-home"
 VARIABLES = ("model_name", "role")

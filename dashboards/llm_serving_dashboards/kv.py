@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.records.bands import CONTEXT, KV_USAGE
-from llm_serving_dashboards.bands import draw_parts, make_band, make_model_graph
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit, Visualization
 from llm_serving_dashboards.queries import QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import (
     MODEL,
+    draw_parts,
     draw_thresholds,
+    make_band,
+    make_model_graph,
     make_time_series,
     warn_above,
     warn_below,

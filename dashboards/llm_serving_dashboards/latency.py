@@ -8,16 +8,19 @@ from llm_serving_alerts.records.bands import LATENCY
 from llm_serving_alerts.records.slo import BAD, BASE_SECONDS, EVENTS, RATIO
 from llm_serving_alerts.records.traffic import LATENCIES, RANKS
 from llm_serving_alerts.settings import LATENCY_SLOS, Settings
-from llm_serving_dashboards.bands import make_band, make_model_graph
-from llm_serving_dashboards.counted_once import count_once, engines_first, name_clock
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit, Visualization
 from llm_serving_dashboards.queries import QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import (
     MODEL,
+    count_once,
     draw_thresholds,
+    engines_first,
+    make_band,
+    make_model_graph,
     make_stat,
     make_table,
+    name_clock,
     warn_above,
     warn_below,
 )

@@ -10,8 +10,7 @@ from llm_serving_alerts.records.node_loss import LARGEST, LOAD, N1_LOAD, SUFFICI
 from llm_serving_alerts.records.presence import LOST_REPLICAS, LOST_SHARE
 from llm_serving_alerts.records.targets import DESIRED, KNOWN
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.annotations import MOST_CHOSEN
-from llm_serving_dashboards.firing import make_firing
+from llm_serving_dashboards.firing import MOST_CHOSEN, make_firing
 from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, Unit, ValueMapping, Visualization
 from llm_serving_dashboards.queries import QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import (

@@ -8,15 +8,17 @@ from llm_serving_alerts.alerting.phases import choose_itl_threshold
 from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.records.bands import BATCH, RUNNING, TOKENS, WAITING
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.bands import draw_parts, make_band, make_model_graph
 from llm_serving_dashboards.firing import make_firing
-from llm_serving_dashboards.limiter import make_limiter
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import RATE, QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import (
     MODEL,
     REASONS,
+    draw_parts,
     draw_thresholds,
+    make_band,
+    make_limiter,
+    make_model_graph,
     make_time_series,
     warn_above,
     warn_below,

@@ -13,7 +13,7 @@ from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.firing import BEFORE_RANGE, NO_TIME
-from llm_serving_dashboards.home_matrix import list_choices
+from llm_serving_dashboards.first_screen import list_choices
 from llm_serving_dashboards.panels import Panel
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
 from tests.pack.builders import held

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_alerts.declare import FIRING_PANEL
-from llm_serving_dashboards import exporter, limiter, node_loss
+from llm_serving_dashboards import exporter, node_loss, shared_panels
 from llm_serving_dashboards.firing import BEFORE_RANGE
 from llm_serving_dashboards.panels import Colour, Panel
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
@@ -396,7 +396,7 @@ def test_targets_that_are_not_ready_have_rows_and_those_that_are_down_the_first(
 
 def test_models_whose_limiter_can_be_repaired_come_first(tmp_path: Path) -> None:
     timeline = panel("phases", "Limiter")
-    codes = {state: float(code) for code, (state, _) in enumerate(limiter.LIMITERS)}
+    codes = {state: float(code) for code, (state, _) in enumerate(shared_panels.LIMITERS)}
     record = "model:llm_serving_limiter:count"
     series = [
         write_series(record, "3x20", **CHAT, state="bandwidth"),

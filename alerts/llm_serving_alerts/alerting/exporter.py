@@ -49,7 +49,6 @@ from llm_serving_exporter.model.sample import FailureReason
 
 # --- Check exporter: what starts, goes and comes back again and again.
 
-
 _READY = "target:llm_serving_ready:max"
 # a pod that served for longer than this was not one that crashes
 _LASTS_SECONDS = 600.0
@@ -129,7 +128,6 @@ RESTART_LOOP = Alert(
 
 # --- Check exporter, who evaluates the rules: rules that fail and groups that come too late, on whatever evaluates them.
 
-
 # shorter than the alert's own time: what happened once is over before it
 _SECONDS = 600.0
 _OURS = GROUP_PREFIX.replace(".", "[.]") + ".+"
@@ -182,7 +180,6 @@ EVALUATION = (
 
 
 # --- Check exporter, the view itself: exporters that are gone, and a fleet that nobody reaches.
-
 
 _NONE, _SOME = "none", "some"
 # as the chart names it, whatever stands before and after
@@ -306,7 +303,6 @@ EXPORTERS_ALERTS = (
 
 
 # --- Check exporter: what all others rest on: targets, the exporter, and that pages can be delivered.
-
 
 # a page that failed within so long fails now: it is asked for at least once a minute
 _LATELY_SECONDS = 5 * MINUTE

@@ -18,7 +18,6 @@ from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS, PR
 
 # --- Check exporter, who is who: labels of ours that a scrape has renamed or that say too little, and names that are claimed twice.
 
-
 # where it is stated
 _EXPECTATION, _DRILL = "expected_replicas", "drill"
 _RENAMED, _OVERWRITTEN, _PARTLY, _UNCLEAR = "renamed", "overwritten", "partly", "unclear"
@@ -202,7 +201,6 @@ IDENTITY = (
 
 
 # --- Check exporter, signals: what a workload's replicas had, and some of them lack now.
-
 
 # Half of the moments of this window: a pod that has just started lacks some for a moment, and a rollout starts one after the other; an
 # exporter that has just started says nothing for a while. What was repaired is over after half of it.

@@ -22,7 +22,6 @@ from llm_serving_alerts.settings import AlertSettings, Settings
 
 # --- Which node an alert carries: the lost one that explains it, and none where nothing or more than one does.
 
-
 # the nine that are left of ten carry a ninth more each: less makes no first token late
 _FELT = 0.1
 

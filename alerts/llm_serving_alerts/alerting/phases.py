@@ -23,7 +23,6 @@ from llm_serving_exporter.settings.kinds import integer
 
 # --- Check phases: prefill and decode, apart and together.
 
-
 _TENTHS = 'printf "%.1f"'
 _P90 = "model:llm_serving_reference_work_per_replica:p90_7d"
 _MEDIAN = "model:llm_serving_tokens:same_hour_median7d"

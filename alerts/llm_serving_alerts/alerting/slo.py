@@ -64,7 +64,6 @@ STUCK = Alert(
 
 # --- Checks ttft and slo: objectives, by how fast their budgets are spent.
 
-
 _QUANTILE = "model:llm_serving_time_to_first_token_seconds:quantile_rate10m"
 _PAGES = "fast"
 

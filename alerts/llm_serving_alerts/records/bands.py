@@ -13,7 +13,6 @@ from llm_serving_alerts.settings import Settings
 
 # --- How a model's replicas compare: figures by target, and the quantiles of them that boards draw in place of a line for each.
 
-
 # up to so many lines can be read one by one, and between so few targets no quantile lies
 FEW_TARGETS = 3
 # quantiles by the rank that they have as a label
@@ -126,7 +125,6 @@ def _take_edges(dialect: Dialect, figure: Figure) -> Iterator[Record]:
 
 # --- GPUs that hold back, minute by minute.
 
-
 # not sw_power_cap: a busy card at its power limit is what was paid for
 SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
 SLOWED = "gpu:llm_serving_slowed_while_busy:bool"
@@ -226,7 +224,6 @@ def _take_gpu_edges(by: str, figure: GpuFigure) -> Iterator[Record]:
 
 
 # --- What only dashboards read: by replica, engine or GPU, recorded so that a day of two hundred replicas is drawn within a second.
-
 
 _PROMPTS = "request_prompt_tokens"
 # of a figure that each target has

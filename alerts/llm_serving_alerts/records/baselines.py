@@ -10,7 +10,6 @@ from llm_serving_alerts.settings import Settings
 
 # --- What is normal for a model: recorded, so that alerts read short ranges.
 
-
 # a week of a recorded series is some 20,000 samples: read every second minute, and looked at every fifth where a step is needed
 INTERVAL_SECONDS, STEP_SECONDS = 120.0, 300.0
 # an hour's mean, taken half an hour late, is centred on the moment
@@ -218,7 +217,6 @@ def baseline(
 
 
 # --- What a replica can do: the best that its kind was seen to do under a queue, else what its roofline promises.
-
 
 BEST_TOKENS = "model_gpu:llm_serving_replica_tokens_per_second:best"
 BEST_WORK = "model_gpu:llm_serving_replica_work:best"

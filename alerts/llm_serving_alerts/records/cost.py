@@ -22,7 +22,6 @@ from llm_serving_alerts.settings import Settings
 # within it whether it is read or not: that is `passed`. What the exporter counts itself stands still while it is away, and goes on while
 # it only cannot be scraped: for that, `counted`, the GPU seconds of each say for how long it counted.
 
-
 ONCE = "exporter:llm_serving_hour_counted_once:ratio"
 PASSED, COUNTED = "passed", "counted"
 SEEN = "exporter:llm_serving_target_seen:seconds"
@@ -68,7 +67,6 @@ def once(dialect: Dialect) -> tuple[Record, ...]:
 # --- What was spent and what it bought, hour by hour: what a review of last month is put together from once the counters are gone.
 #
 # Each is the increase of the last hour, of which any range of whole hours is a sum (docs/rules.md, "What it costs").
-
 
 COST = "target:llm_serving_cost_usd:increase1h"
 ENERGY_COST = "target:llm_serving_energy_cost_usd:increase1h"
@@ -174,7 +172,6 @@ def _once(dialect: Dialect, counter: str, *own: str) -> str:
 
 
 # --- What the spend comes to: USD per million tokens, idle shares, run rate, replicas that nobody needed; for alerts and panels.
-
 
 RATIO_SECONDS = 6 * HOUR
 PER_MILLION = "model:llm_serving_cost_usd_per_million_tokens:ratio6h"

@@ -26,7 +26,6 @@ from llm_serving_exporter.clients.stored_labels import take_exported
 #
 # Such a replica serves only whole: while a rank is missing, none of it does. Every other target is a replica by itself.
 
-
 REPLICAS = "target:llm_serving_replica:info"
 WHOLE = "replica:llm_serving_ready:min"
 LACKING = "replica:llm_serving_lacking_ranks:sum"
@@ -101,7 +100,6 @@ def join_ranks(dialect: Dialect, replicas: str, ready: str) -> Iterator[Record]:
 # --- What was there: models, replicas, nodes and exporters, written down every five minutes and looked back at.
 #
 # What lasts is kept by model, node and exporter, never by a value that was read back from itself: a memory ends at its horizon.
-
 
 # moments of the history, and how often it is looked back at
 MOMENT_SECONDS, LOOK_SECONDS = 5 * MINUTE, 2 * MINUTE

@@ -16,7 +16,6 @@ from llm_serving_alerts.settings import AlertSettings, Settings
 # Peers serve the same model in the same role by the same runtime on the same kind of GPU. Sums of blocks are a quarter of an hour (three)
 # or, for replicas that few requests reach, half an hour or an hour (six, twelve).
 
-
 BLOCK_SECONDS = 300.0
 # the first of these that has events enough is looked at
 SPANS_SECONDS = (15 * MINUTE, HOUR / 2, HOUR)
@@ -227,7 +226,6 @@ def median_of_others(dialect: Dialect, value: str, by: str, *, replica_is_highes
 #
 # A replica is held against what its peers would show in its place. Speed is judged by event and by what there was to do, and whichever is
 # better counts: long prompts, cold prefixes and full batches make the first worse, short prompts and small batches the second.
-
 
 # what is compared, as the label `of` says it
 TTFT, DECODE, ERRORS, QUEUE = "ttft", "decode", "errors", "queue"

@@ -29,7 +29,6 @@ from llm_serving_exporter.clients.stored_labels import take_exported
 
 # --- Rollouts that make progress, and the replicas that they excuse: of workloads that kube-state-metrics knows.
 
-
 EXCUSED = "model:llm_serving_excused_replicas:sum"
 _LOAD = "model:llm_serving_load_seconds:max"
 _USUAL_LOAD = "model:llm_serving_load_seconds:median7d"
@@ -165,7 +164,6 @@ def _displaced(dialect: Dialect) -> str:
 
 
 # --- How many replicas an autoscaler can have within minutes: it is no lack that it has not asked for them yet.
-
 
 HEADROOM = "model:llm_serving_autoscaled_survivors:ratio"
 _MOST = "model:llm_serving_autoscaled_replicas:max"

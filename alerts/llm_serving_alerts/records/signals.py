@@ -13,7 +13,6 @@ from llm_serving_exporter.clients.stored_labels import take_exported
 # A workload is what lasts while pods come and go: the same model, role, runtime and workload of the same fleet. Hosts without Kubernetes
 # have no workload; there it is the model, role and runtime.
 
-
 WORKLOADS = "target:llm_serving_workload:info"
 ANSWERING = "workload:llm_serving_answering_replicas:count"
 WANTED = "workload:llm_serving_wanted_replicas:sum"
@@ -94,7 +93,6 @@ def _wanted(dialect: Dialect) -> str:
 #
 # Kept by workload, so that pods under new names and half of an upgrade are seen. A line for each signal that is absent is all that is
 # read: what has none, of a target that was looked at, is available.
-
 
 LOST = "workload:llm_serving_lost_signals:count"
 _SEEN = "workload:llm_serving_answering:bool"

@@ -12,7 +12,6 @@ from llm_serving_exporter.model.target import Role
 
 # --- Objectives: good and bad events over the windows of the burn rates, kept apart so that any of them can be added up.
 
-
 BASE_SECONDS = 300.0
 # three rules each: see rules.MOST_RULES
 _WINDOWS_A_GROUP = 6
@@ -122,7 +121,6 @@ def _step_seconds(window: float, known: tuple[float, ...]) -> float:
 # Events of a front door are of the client's clock only: the exporter counts no others. Those of both clocks are kept apart over every
 # window, so that a window is of one clock from its first second to its last, and a choice only says which of the two is read. It changes
 # only once the same was true for the whole of the longest window that an alert looks at.
-
 
 FRONT, ENGINES = 'role="frontend"', 'role!="frontend"'
 # whose role an alert has that goes by a front door: the first of these that counts first tokens. Users wait once, whatever is split

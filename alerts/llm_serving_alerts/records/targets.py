@@ -15,7 +15,6 @@ from llm_serving_alerts.settings import STATED_BY_WORKLOAD, Settings, Workload
 # It is stated for a model and role, with labels that tell fleets apart. Where one of `identity_labels` is left out there, or on the
 # targets, the two do not meet by their labels, and a fleet that is well would look as if all of it were lost.
 
-
 KNOWN = "model:llm_serving_targets:count"
 EXPECTED = "model:llm_serving_expected_replicas:max"
 SUCCEEDED = "model:llm_serving_drill_success_timestamp_seconds:max"

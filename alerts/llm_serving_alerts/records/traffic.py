@@ -10,7 +10,6 @@ from llm_serving_exporter.catalogue.standstill import GIVEN_UP_FROM, LONGER, MOV
 
 # --- What is served: tokens by phase, requests by how they ended, queues, latencies with their clipping.
 
-
 PHASES = {"prefill": "prefill_tokens_total", "decode": "decode_tokens_total"}
 RATE_SECONDS = 300.0
 # (histogram, ranges): 10m where an alert asks for a quantile that rests on hundreds of events
@@ -173,7 +172,6 @@ def common_edges(dialect: Dialect, histogram: str) -> str:
 
 
 # --- Engines that stand still while requests wait for them: what LLMServingStalled fires on, and what `outlier_blocks` leaves out.
-
 
 STALLED = "engine:llm_serving_stalled_requests:max"
 _MOVES = {name: ",".join(f'reason!="{reason}"' for reason in reasons) for name, reasons in MOVES.items()}

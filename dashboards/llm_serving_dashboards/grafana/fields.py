@@ -1,15 +1,19 @@
-"""Parts of a panel's JSON for which grafanalib has no class, or one that writes an older form of them."""
+"""Parts of a panel's JSON: legends, overrides, transformations, links."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from grafanalib import core
 
 from llm_serving_dashboards.panels import (
     REPLICA_UID,
+    Axis,
+    Board,
     Colour,
     Column,
+    Draw,
     Link,
     Panel,
     Query,
@@ -17,7 +21,11 @@ from llm_serving_dashboards.panels import (
     Unit,
     ValueMapping,
     Visualization,
+    X,
 )
+from llm_serving_dashboards.queries import HiddenVariable, QueryBuilder
+
+# --- Parts of a panel's JSON for which grafanalib has no class, or one that writes an older form of them.
 
 Json = dict[str, Any]
 
@@ -270,3 +278,173 @@ def _write_cell(column: Column) -> list[Json]:
     if column.width is not None:
         properties.append({"id": "custom.width", "value": column.width})
     return properties
+
+
+# --- Legends without what is the same everywhere: a label is written only while the chosen series differ in it.
+#
+# Grafana's legend templates know no condition. So a hidden variable has the text for a label, `{{role}}`, or one that writes nothing, and
+# Grafana asks again which one whenever the choice or the time range changes. It needs one small query a dashboard instead of one more join
+# a panel.
+
+PREFIX = "legend_"
+# a label that no series has: Grafana writes nothing in its place
+NOTHING = "{{nothing}}"
+_SAID = re.compile(r"\{\{(\w+)\}\}")
+# a legend that names one of these names a model, a replica or a node, of which there may be one in each place
+_NAMING = {"model_name", "target", "node"}
+# in whose text a word stands before the value
+_WORDS = {"engine": "engine {{engine}}"}
+# never all that a legend says, since other words are left where they are dropped
+_MINOR = ("role", "engine")
+
+
+def list_varying(legend: str, identity: tuple[str, ...]) -> tuple[str, ...]:
+    """Labels of a legend that are written only where they vary. `identity`: the user's labels, which are added to legends that name something."""
+    said = _SAID.findall(legend)
+    added = identity if _NAMING & {*said} else ()
+    minor = tuple(label for label in _MINOR if label in said)
+    # a model is all that its legend says, a node is not: its GPU follows
+    rest = _SAID.sub(lambda found: "" if found[1] in (*_MINOR, "model_name") else found[0], legend).replace(
+        "engine", ""
+    )
+    model = ("model_name",) if "model_name" in said and rest.strip() else ()
+    node = ("node",) if {"node", "gpu"} <= {*said} else ()
+    # of a model's GPUs the kinds are not counted
+    kind = ("gpu_name",) if "gpu_name" in said and "model_name" not in said and rest.strip() != "{{gpu_name}}" else ()
+    return (*model, *node, *kind, *minor, *added)
+
+
+def write_legend(legend: str, identity: tuple[str, ...]) -> str:
+    """Grafana's template, with a variable in place of each label that may be the same everywhere. "": Grafana names the series."""
+    for label in list_varying(legend, identity):
+        text, variable = _WORDS.get(label, f"{{{{{label}}}}}"), f"${PREFIX}{label}"
+        legend = legend.replace(text, variable) if text in legend else f"{legend} {variable}"
+    return legend.strip() or "__auto"
+
+
+def blank_varying(legend: str) -> str:
+    """The name of a series, written by `write_legend`, where no label varies: Grafana keeps the spaces between them."""
+    return re.sub(rf"\${PREFIX}\w+", "", legend)
+
+
+def write_legend_variables(board: Board, queries: QueryBuilder) -> list[Json]:
+    """A hidden variable for each label that some legend of the dashboard writes only where it varies."""
+    identity = queries.settings.identity_labels
+    labels = dict.fromkeys(
+        label for panel in board.panels for query in panel.queries for label in list_varying(query.legend, identity)
+    )
+    return [write_hidden_variable(_choose_text(label, queries)) for label in labels]
+
+
+def _choose_text(label: str, queries: QueryBuilder) -> HiddenVariable:
+    text = _WORDS.get(label, f"{{{{{label}}}}}")
+    query = (
+        f'label_replace({queries.count_chosen(label)} > 1, "legend", "{text}", "", "")'
+        f' or on () label_replace(vector(0), "legend", "{NOTHING}", "", "")'
+    )
+    return HiddenVariable(f"{PREFIX}{label}", query, "legend")
+
+
+def write_hidden_variable(variable: HiddenVariable) -> Json:
+    """A variable that takes its values out of the text of a query's result."""
+    query, several = f"query_result({variable.query})", variable.several
+    return {
+        "name": variable.name, "type": "query", "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": {"query": query, "refId": variable.name}, "definition": query, "regex": f'/{variable.label}="([^"]*)"/',
+        # 2: not at the top of the dashboard; and, for `refresh`, whenever the time range changes
+        "hide": 2, "refresh": 2, "sort": 0, "includeAll": several, "multi": several, "options": [],
+        "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if several else {},
+        # another dashboard has its own
+        "skipUrlSync": True,
+    }  # fmt: skip
+
+
+# --- How the lines of a graph are drawn that are not drawn as all others are, and where a click on them leads.
+
+_SERIES_TARGET = "${__field.labels.target:percentencode}"
+_GREY: Json = {"id": "color", "value": {"mode": "fixed", "fixedColor": str(Colour.UNKNOWN)}}
+
+
+def write_line_overrides(panel: Panel, identity: tuple[str, ...]) -> list[Json]:
+    """Overrides for the queries of a graph, after those for its series. `identity`: labels that legends have too."""
+    found: list[Json] = []
+    for number, query in enumerate(panel.queries):
+        properties = _write_drawing(panel, number, identity)
+        if query.replica_uid:
+            properties.append(write_replica_link(query.replica_uid, _SERIES_TARGET))
+        if properties:
+            found.append({"matcher": {"id": "byFrameRefID", "options": name_query(number)}, "properties": properties})
+    return found
+
+
+def _write_drawing(panel: Panel, number: int, identity: tuple[str, ...]) -> list[Json]:
+    draw = panel.queries[number].draw
+    if draw is Draw.LINE:
+        return []
+    thick: Json = {"id": "custom.lineWidth", "value": 2}
+    if draw is Draw.MAIN:
+        return [thick]
+    if draw is Draw.OWN:
+        return [thick, {"id": "color", "value": {"mode": "fixed", "fixedColor": str(Colour.PLAIN)}}]
+    thin = [_GREY, {"id": "custom.lineWidth", "value": 0.5}]
+    if draw is Draw.BEHIND:
+        return [*thin, {"id": "custom.hideFrom", "value": {"legend": True, "tooltip": True, "viz": False}}]
+    # the names of the worst stand there, and the description says what the band is
+    thin.append({"id": "custom.hideFrom", "value": {"legend": True, "tooltip": False, "viz": False}})
+    if draw is Draw.BOTTOM_EDGE:
+        return thin
+    # by the name of the one series that the next query has where there is a band to fill
+    below = blank_varying(write_legend(panel.queries[number + 1].legend, identity))
+    return [*thin, {"id": "custom.fillBelowTo", "value": below}, {"id": "custom.fillOpacity", "value": 15}]
+
+
+# --- XY charts, of which grafanalib has no class: each query is a series of points or a line, on logarithmic axes.
+
+
+def write_xy_series() -> list[Json]:
+    """Every frame with a horizontal value, one for each query, is a series. Grafana 12.4 knows frames by their number only, and a query
+    without an answer has none."""
+    return [{"x": {"matcher": {"id": "byName", "options": X}}}]
+
+
+def write_xy_transformations() -> list[Json]:
+    """Labels are text: the horizontal axis needs numbers, and a line goes from the left to the right."""
+    number = {"targetField": X, "destinationType": "number"}
+    return [
+        {"id": "convertFieldType", "options": {"fields": {}, "conversions": [number]}},
+        {"id": "sortBy", "options": {"sort": [{"field": X, "desc": False}]}},
+    ]
+
+
+def write_xy_overrides(panel: Panel) -> list[Json]:
+    """The horizontal axis, then the marks of each query with the vertical one; none without axes."""
+    if panel.axes is None:
+        return []
+    horizontal, vertical = panel.axes
+    found = [{"matcher": {"id": "byName", "options": X}, "properties": _write_axis(horizontal)}]
+    for number, mark in enumerate(panel.marks):
+        drawn: list[Json] = [
+            {"id": "displayName", "value": mark.title},
+            {"id": "custom.show", "value": "lines" if mark.size is None else "points"},
+            {"id": "custom.lineWidth", "value": 2},
+            {"id": "custom.pointSize.fixed", "value": mark.size or 1},
+            {"id": "color", "value": {"mode": "fixed", "fixedColor": str(mark.colour)}},
+        ]
+        matcher = {"id": "byName", "options": _name_value(number)}
+        found.append({"matcher": matcher, "properties": [*_write_axis(vertical), *drawn]})
+    return found
+
+
+def _write_axis(axis: Axis) -> list[Json]:
+    return [
+        {"id": "unit", "value": axis.unit.value},
+        {"id": "min", "value": axis.lowest},
+        {"id": "max", "value": axis.highest},
+        {"id": "custom.axisLabel", "value": axis.title},
+        {"id": "custom.scaleDistribution", "value": {"type": "log", "log": 10}},
+    ]
+
+
+def _name_value(number: int) -> str:
+    """Prometheus' data source calls the values of several queries so."""
+    return f"Value #{name_query(number)}"

@@ -16,10 +16,10 @@ from llm_serving_alerts.rules import AlertRule, Record
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards import exporter
 from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_dashboards.first_screen import TITLES
 from llm_serving_dashboards.grafana.document import SCHEMA_VERSION, TAG
-from llm_serving_dashboards.home_matrix import TITLES
-from llm_serving_dashboards.limiter import LIMITERS
 from llm_serving_dashboards.queries import list_record_labels
+from llm_serving_dashboards.shared_panels import LIMITERS
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Kind
 from llm_serving_exporter.model.derived import Limiter
