@@ -20,6 +20,7 @@ from llm_serving_dashboards.panels import (
     Colour,
     Column,
     Link,
+    Look,
     Panel,
     Query,
     Unit,
@@ -32,10 +33,7 @@ from llm_serving_dashboards.queries import QueryBuilder
 
 RUNBOOKS_UID = "llm-serving-runbooks"
 # who is told, in a word, and its colour
-GRAVE = (
-    (Severity.CRITICAL, "page", Colour.BAD),
-    (Severity.WARNING, "ticket", Colour.WARNING),
-)
+GRAVE = ((Severity.CRITICAL, "page", Colour.BAD), (Severity.WARNING, "ticket", Colour.WARNING))
 # in place of a time in seconds; VictoriaMetrics would drop a series that is NaN
 BEFORE_RANGE = -1
 # in place of milliseconds, of what began at no time
@@ -189,11 +187,9 @@ def make_firing(queries: QueryBuilder, uid: str) -> Panel:
         "Alerts that fire for what is chosen above, pages first, and since when. The name of an alert leads to its runbook. What Alertmanager silences "
         "or inhibits is shown too.",
         Visualization.TABLE,
+        Look(width=24, height=_HEIGHT),
         (Query(f'label_join(topk({_SHOWN}, 1000 * {name_parts(begun)}), "part", "", "part", "place")', instant=True, table=True),),
-        Unit.NONE,
-        24,
-        _HEIGHT,
-        columns=(
+        (
             Column("severity", "severity", mappings=tuple(ValueMapping(one.value, word, colour) for one, word, colour in GRAVE), width=80),
             *(Column(name, name, width=100) for name in queries.settings.identity_labels),
             Column("model_name", "model", least_width=160),
@@ -238,13 +234,7 @@ def build_annotations(board: Board, queries: QueryBuilder) -> tuple[dict[str, An
         return _write_annotation(name, colour, queries.hide_above(MOST_CHOSEN, counted, expression), text, **more)
 
     return (
-        write(
-            "Alerts",
-            Colour.BAD,
-            began,
-            "{{alertname}} ({{told}}) {{model_name}} {{node}}",
-            enabled=True,
-        ),
+        write("Alerts", Colour.BAD, began, "{{alertname}} ({{told}}) {{model_name}} {{node}}", enabled=True),
         write(
             "Restarts",
             Colour.WARNING,

@@ -27,7 +27,18 @@ from llm_serving_dashboards.firing import (
     make_runbook_columns,
     name_parts,
 )
-from llm_serving_dashboards.panels import Board, Colour, Column, Link, Panel, Query, Unit, ValueMapping, Visualization
+from llm_serving_dashboards.panels import (
+    Board,
+    Colour,
+    Column,
+    Link,
+    Look,
+    Panel,
+    Query,
+    Unit,
+    ValueMapping,
+    Visualization,
+)
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
     ABSENT,
@@ -82,19 +93,15 @@ def make_matrix(queries: QueryBuilder, height: int) -> Panel:
         "needs are absent, or its alerts are not evaluated. A click opens the dashboard that shows the alert, with its replica, node or card chosen. A dash: there is no such figure. The row "
         f'"{OF_NO_MODEL}" appears while something is wrong that belongs to no model.',
         Visualization.TABLE,
+        Look(width=24, height=height, mappings=(replace(ABSENT, colour="text"),), sorted_by=0),
         tuple(Query(expression, instant=True, table=True) for expression in asked),
-        Unit.NONE,
-        24,
-        height,
-        columns=(
+        (
             *(Column(name, name, width=90) for name in queries.settings.identity_labels),
             Column(_NAME, "model", link=boards.link(phases, None), least_width=200),
             *numbered,
             *(Column(name, name, hidden=True) for name in (*MODEL, *(f"{CHOSEN}{name}" for name in queries.settings.identity_labels))),
             *(Column(name, name, hidden=True) for check in judged for name in (f"{check}_board", *(f"{check}_{one}" for one in list_choices(check)))),
         ),
-        mappings=(replace(ABSENT, colour="text"),),
-        sorted_by=0,
         may_be_empty="no model is known: the rules are not loaded, or no exporter is scraped",
     )  # fmt: skip
 
@@ -339,11 +346,9 @@ def make_sentence(queries: QueryBuilder, height: int) -> Panel:
         "on the alert's name its runbook. The receivers are those of the rules' settings. Silences of Alertmanager are not seen here; what a page inhibits is left "
         "out. \"Nothing is wrong\" is said only while the Watchdog fires and every check has a verdict.",
         Visualization.TABLE,
+        Look(width=24, height=height, one_value=True, headings=False, titled=False),
         tuple(Query(one, instant=True, table=True) for one in asked),
-        Unit.NONE,
-        24,
-        height,
-        columns=(
+        (
             Column("order", "order", hidden=True),
             Column("grave", "severity", mappings=_SENTENCE_WORDS, width=90, colours_row=True),
             Column("what", "what", link=Link("${__data.fields.board}", chosen), least_width=500),
@@ -352,9 +357,6 @@ def make_sentence(queries: QueryBuilder, height: int) -> Panel:
             *make_runbook_columns(queries.settings),
             *(Column(name, name, hidden=True) for name in ("board", *(f"{CHOSEN}{name}" for name in (*identity, *_CHOICES)))),
         ),
-        one_value=True,
-        headings=False,
-        titled=False,
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from llm_serving_alerts.promql import GPUS, OWNERS, Dialect, buckets, series
 from llm_serving_alerts.promql_tree import Call, Leaf, Node, add_matcher, change_selectors, parse, write_flat
@@ -15,6 +14,7 @@ from llm_serving_alerts.reference import record_labels
 from llm_serving_alerts.render import RECORDS, rule_groups
 from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings import Settings
+from llm_serving_dashboards.panels import Worst
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import GPU_LABELS, PREFIX
 
@@ -28,13 +28,6 @@ _WITHOUT_OWN = ("fleet", "gpu", "node")
 NOTHING = "nothing"
 ANYBODY, NOBODY = ".*", "nobody"
 _SHOWN = "shown"
-
-
-class Worst(StrEnum):
-    """Which of many are named."""
-
-    LOWEST = "lowest"
-    HIGHEST = "highest"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from llm_serving_alerts.records.bands import BANDWIDTH, BATCH, COMPUTE, DECODE
 from llm_serving_dashboards.firing import MOST_CHOSEN
-from llm_serving_dashboards.panels import Axis, Board, Colour, Column, Mark, Panel, Query, Row, Unit, Visualization, X
-from llm_serving_dashboards.queries import QueryBuilder, Worst
+from llm_serving_dashboards.panels import (
+    Axis,
+    Board,
+    Colour,
+    Column,
+    Look,
+    Mark,
+    Panel,
+    Query,
+    Row,
+    Unit,
+    Visualization,
+    Worst,
+    X,
+)
+from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
     MODEL,
-    draw_thresholds,
     make_band,
     make_model_graph,
     make_table,
@@ -37,6 +50,7 @@ def make_roof(queries: QueryBuilder, width: int, height: int) -> Panel:
         f"{MOST_CHOSEN} chosen models. Horizontal is the arithmetic intensity over the ridge's, vertical the FLOPs over the peak's (MFU). Left of the ridge memory bandwidth "
         "limits, right of it compute. A dot on the roof reaches what the hardware can do. A dot far below it waits for something else, or for requests. Idle engines have no dot.",
         Visualization.XY_CHART,
+        Look(Unit.RATIO, width, height, time_from=_TRAIL),
         (
             Query(_draw_line((_LOWEST, _LOWEST), (1.0, 1.0), (_HIGHEST, 1.0)), instant=True, table=True),
             # a line that is not quite upright: rows are in the order of their horizontal value
@@ -45,9 +59,6 @@ def make_roof(queries: QueryBuilder, width: int, height: int) -> Panel:
             Query(_place_models(queries), table=True, step=_STEP),
             Query(_place_models(queries), instant=True, table=True),
         ),
-        Unit.RATIO,
-        width,
-        height,
         axes=(
             Axis("arithmetic intensity over the ridge's", Unit.TIMES, _LOWEST, _HIGHEST),
             Axis("FLOPs over the peak's", Unit.RATIO, _LOWEST, 1.0),
@@ -59,7 +70,6 @@ def make_roof(queries: QueryBuilder, width: int, height: int) -> Panel:
             Mark("last day, by the hour", Colour.WARNING, 5),
             Mark("now", Colour.PLAIN, 12),
         ),
-        time_from=_TRAIL,
     )
 
 
@@ -118,13 +128,9 @@ def _make_roof_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "MBU and MFU by model",
             "MBU: memory traffic over the peak bandwidth, from the best source that is not suspect. MFU: FLOPs over the dense tensor peak, the median of the "
             "replicas. Good kernels reach an MBU of 90 %. If both are low while requests run, overhead is the limit.",
-            Unit.RATIO,
-            Worst.LOWEST,
+            Look(Unit.RATIO, worst=Worst.LOWEST, height=12),
             Query(reached, "MBU {{model_name}} {{gpu_name}} ({{source}})"),
             Query(queries.select(COMPUTE.median), f"MFU {MODEL}"),
-            width=12,
-            height=12,
-            minimum=0,
         ),
     )
 
@@ -140,41 +146,31 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Bandwidth ceiling ratio (MBU) by replica",
             "From the best source that is not suspect. Above 100 % an input is wrong, and the exporter's dashboard names the likely cause. The replica's own "
             "dashboard has every source.",
-            Unit.RATIO,
+            Look(Unit.RATIO, worst=Worst.LOWEST, width=6),
             BANDWIDTH,
-            Worst.LOWEST,
-            width=6,
         ),
         make_band(
             queries,
             "Decode ceiling ratio by replica",
             "Decode steps of all sequences over what the hardware allows at the present batch and context. Idle time and steps shared with prefill lower it.",
-            Unit.RATIO,
+            Look(Unit.RATIO, worst=Worst.LOWEST, width=6),
             DECODE,
-            Worst.LOWEST,
-            width=6,
         ),
         make_band(
             queries,
             "Compute ceiling ratio (MFU) by replica",
             "FLOPs in the exporter's window over the dense tensor peak.",
-            Unit.RATIO,
+            Look(Unit.RATIO, worst=Worst.LOWEST, width=6),
             COMPUTE,
-            Worst.LOWEST,
-            width=6,
         ),
         make_model_graph(
             queries,
             "MBU against the baseline, by GPU model",
             "Memory traffic over the peak of all engines with this GPU, as a share of its own median of 7 days. Below the line while the batch is full and MFU is "
             "low, something else slows the steps down: compare clocks of the GPUs, then the host's CPU.",
-            Unit.RATIO,
-            Worst.LOWEST,
+            Look(Unit.RATIO, worst=Worst.LOWEST, width=6, limits=warn_below(queries.settings.panels.bandwidth_below)),
             Query(f"{reached} / {of_kind} {usual}", "{{model_name}} {{gpu_name}} {{source}}"),
-            width=6,
-            minimum=0,
             may_be_empty="the history is too short",
-            **draw_thresholds(warn_below(queries.settings.panels.bandwidth_below)),
         ),
     )
 
@@ -191,22 +187,18 @@ def _make_traffic_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries,
             "Memory traffic and its peak",
             "Sum over the GPUs of all replicas of a model.",
-            Unit.BYTES_PER_SECOND,
-            Worst.HIGHEST,
+            Look(Unit.BYTES_PER_SECOND),
             Query(queries.aggregate("sum", achieved, *MODELS), f"traffic {MODEL}"),
             Query(queries.aggregate("sum", peak, *MODELS), f"peak {MODEL}"),
-            minimum=0,
         ),
         make_model_graph(
             queries,
             "Decode tokens/s and their ceiling",
             "Generated tokens of all replicas of a model, and the most that is possible at the present batch and context with one token per step. Speculative decoding "
             "can exceed it.",
-            Unit.TOKENS_PER_SECOND,
-            Worst.HIGHEST,
+            Look(Unit.TOKENS_PER_SECOND),
             Query(decode, f"decode {MODEL}"),
             Query(ceiling, f"ceiling {MODEL}"),
-            minimum=0,
         ),
     )
 
@@ -218,35 +210,25 @@ def _make_batch_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Batch and its ridge",
             "Decoding sequences per step, the median of a model's replicas, and the batch from which decode is compute-bound, averaged over its engines. Ridge (step): with the present context; "
             "absent if KV cache reads alone keep decode bandwidth-bound. Ridge (weights): without context. Below the ridge a larger batch costs little.",
-            Unit.COUNT,
-            Worst.HIGHEST,
+            Look(Unit.COUNT, width=8, logarithmic=True, from_zero=True),
             Query(queries.select(BATCH.median), f"batch {MODEL}"),
             Query(queries.select("model:llm_serving_batch_ridge_size:avg"), f"ridge ({{{{part}}}}) {MODEL}"),
-            width=8,
-            minimum=0,
-            logarithmic=True,
         ),
         make_model_graph(
             queries,
             "Arithmetic intensity and its ridge",
             "FLOPs per byte of memory traffic, and the ridge above which compute is the limit, averaged over the engines of a model.",
-            Unit.FLOPS_PER_BYTE,
-            Worst.HIGHEST,
+            Look(Unit.FLOPS_PER_BYTE, width=8),
             Query(queries.select(INTENSITY), f"intensity {MODEL}"),
             Query(queries.select(RIDGE), f"ridge {MODEL}"),
-            width=8,
-            minimum=0,
         ),
         make_time_series(
             "Bytes per step",
             "Weights are read once per step, whatever the batch. KV cache reads grow with batch and context.",
-            Unit.BYTES,
+            Look(Unit.BYTES, width=8, stacked=True),
             Query(
                 queries.aggregate("avg", queries.select("model:llm_serving_step_bytes_mean:avg"), "part"), "{{part}}"
             ),
-            width=8,
-            minimum=0,
-            stacked=True,
         ),
     )
 
@@ -259,9 +241,14 @@ def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_table(
             "Models",
             "The facts about each model behind these figures, their source, and how many replicas use them.",
+            Look(),
             (
-                Column("model_name", "model"), Column("family", "family", width=100), Column("weight_format", "weights", width=90), Column("kv_format", "KV", width=80),
-                Column("origin", "source"), Column(0, "replicas", Unit.COUNT, width=90),
+                "model_name",
+                Column("family", "family", width=100),
+                Column("weight_format", "weights", width=90),
+                Column("kv_format", "KV", width=80),
+                Column("origin", "source"),
+                Column(0, "replicas", Unit.COUNT, width=90),
             ),
             queries.aggregate("count", info, "model_name", *facts),
             may_be_empty="no exporter knows a model's facts",
@@ -269,10 +256,9 @@ def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_table(
             "Evidence of the limiter",
             "The present figures that decide what limits each model, as the mean of its replicas. The dashboard of a replica has those of one.",
-            (
-                Column("model_name", "model"), Column("role", "role"), Column("evidence", "evidence"), Column(0, "mean", Unit.COUNT, decimals=2),
-            ),
+            Look(),
+            ("model_name", "role", "evidence", Column(0, "mean", Unit.COUNT, decimals=2)),
             queries.aggregate("avg", evidence, "model_name", "role", "evidence"),
             may_be_empty="no exporter reports a limiter",
         ),
-    )  # fmt: skip
+    )

@@ -6,7 +6,7 @@ import re
 
 from llm_serving_alerts.settings import Settings
 from llm_serving_dashboards.firing import RUNBOOKS_UID, list_runbooks
-from llm_serving_dashboards.panels import Board, Panel, Row, Unit, Visualization
+from llm_serving_dashboards.panels import Board, Look, Panel, Row, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_exporter.render.runbooks import read_runbook
 
@@ -28,10 +28,7 @@ def build_board(queries: QueryBuilder) -> Board:
             name,
             f"The runbook of {name}.",
             Visualization.TEXT,
-            (),
-            Unit.NONE,
-            24,
-            _HEIGHT,
+            Look(width=24, height=_HEIGHT),
             text=_read(name, queries.settings),
         )
         for name in names
@@ -42,7 +39,7 @@ def build_board(queries: QueryBuilder) -> Board:
         "What each alert means, where to look, and what to do. The name of an alert on another dashboard leads to its own.",
         VARIABLES,
         (Row("", panels),),
-    )  # fmt: skip
+    )
 
 
 def _read(name: str, settings: Settings) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from llm_serving_alerts.alerting.verdicts import GOOD, PAGE, TICKET
 from llm_serving_alerts.promql import seconds_text
@@ -17,14 +16,17 @@ from llm_serving_dashboards.panels import (
     Colour,
     Column,
     Draw,
+    Look,
     Panel,
     Query,
     ThresholdStep,
     Unit,
     ValueMapping,
     Visualization,
+    Worst,
+    head_columns,
 )
-from llm_serving_dashboards.queries import QueryBuilder, Worst
+from llm_serving_dashboards.queries import QueryBuilder
 
 # --- What several dashboards share: verdicts of checks, thresholds of alerts, legends, colours of series, and short ways to make a panel.
 
@@ -39,33 +41,15 @@ VERDICTS = (
 )
 
 
-def make_share(
-    title: str,
-    about: str,
-    part: str,
-    whole: str,
-    steps: tuple[ThresholdStep, ...],
-    width: int = 4,
-    height: int = 4,
-    **more: Any,
-) -> Panel:
-    """How many there are of how many, as "95 of 96". `part`, `whole`: PromQL that counts; no answer of `part` is 0. `steps`: colours by how
-    many are missing."""
+def make_share(title: str, about: str, look: Look, part: str, whole: str, *, may_be_empty: str) -> Panel:
+    """How many there are of how many, as "95 of 96". `part`, `whole`: PromQL that counts; no answer of `part` is 0. The look's thresholds are
+    colours by how many are missing."""
     counted = f'count_values("part", ({part}) or vector(0)) * ignoring (part, whole) group_left (whole) count_values("whole", {whole})'
     query = (
         f'label_join({counted}, "said", " of ", "part", "whole") * 0 + scalar({whole}) - scalar(({part}) or vector(0))'
     )
-    return make_stat(
-        title,
-        about,
-        Unit.COUNT,
-        Query(query, "{{said}}", instant=True),
-        width=width,
-        height=height,
-        thresholds=steps,
-        named=True,
-        **more,
-    )
+    shown = Query(query, "{{said}}", instant=True)
+    return make_stat(title, about, replace(look, unit=Unit.COUNT, named=True), shown, may_be_empty=may_be_empty)
 
 
 def find_start(queries: QueryBuilder, alert: str, *level: str) -> str:
@@ -134,31 +118,27 @@ REPLICA = f"{{{{model_name}}}} {TARGET}"
 ENGINE = f"{REPLICA} engine {{{{engine}}}}"
 
 
-def make_time_series(
-    title: str, about: str, unit: Unit, *queries: Query, width: int = 12, height: int = 8, **more: Any
-) -> Panel:
+def make_time_series(title: str, about: str, look: Look, *queries: Query, may_be_empty: str = "") -> Panel:
     """A graph over time."""
-    return Panel(title, about, Visualization.TIME_SERIES, queries, unit, width, height, **more)
+    return Panel(title, about, Visualization.TIME_SERIES, look, queries, may_be_empty=may_be_empty)
 
 
-def make_stat(
-    title: str, about: str, unit: Unit, *queries: Query, width: int = 4, height: int = 4, **more: Any
-) -> Panel:
+def make_stat(title: str, about: str, look: Look, *queries: Query, may_be_empty: str = "") -> Panel:
     """The last value in large type."""
-    return Panel(title, about, Visualization.STAT, queries, unit, width, height, **more)
+    return Panel(title, about, Visualization.STAT, look, queries, may_be_empty=may_be_empty)
+
+
+def make_timeline(title: str, about: str, look: Look, *queries: Query, may_be_empty: str) -> Panel:
+    """States over time, a row a series."""
+    return Panel(title, about, Visualization.STATE_TIMELINE, look, queries, may_be_empty=may_be_empty)
 
 
 def make_table(
-    title: str, about: str, columns: tuple[Column, ...], *queries: str, width: int = 12, height: int = 8, **more: Any
+    title: str, about: str, look: Look, columns: tuple[Column | str, ...], *queries: str, may_be_empty: str
 ) -> Panel:
-    """A table with a row for each set of labels, as it is now."""
+    """A table with a row for each set of labels, as it is now. `columns`: the name of a label stands for a plain column."""
     asked = tuple(Query(query, instant=True, table=True) for query in queries)
-    return Panel(title, about, Visualization.TABLE, asked, Unit.NONE, width, height, columns=columns, **more)
-
-
-def draw_thresholds(steps: tuple[ThresholdStep, ...]) -> dict[str, Any]:
-    """A graph's arguments for thresholds that are drawn as lines; none without steps."""
-    return {"thresholds": steps, "draw_thresholds": True} if steps else {}
+    return Panel(title, about, Visualization.TABLE, look, asked, head_columns(columns), may_be_empty=may_be_empty)
 
 
 # --- What limits the throughput of models: the panel over time, and its state now.
@@ -209,19 +189,15 @@ def _find_most(queries: QueryBuilder, counted: str, *level: str) -> str:
     return f"{last} - {queries.aggregate('max', ranked, *level)} % {_PLACES}"
 
 
-def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:
+def make_limiter(queries: QueryBuilder, width: int, height: int) -> Panel:
     """What limits the throughput of each model, over time: first those of which there is something to repair."""
-    return Panel(
+    return make_timeline(
         "Limiter",
         "What limits most replicas of a model. Muted, at the bottom: bandwidth and compute use the server well, a starved one lacks requests. Models with something to repair come first. Power: a "
         "cap on watts or heat holds the clock down. Batch limit, KV capacity: throughput rises with a higher limit or more memory. Prefill interference: reduce the prefill budget or use "
         "separate pools. Overhead: kernel launches or the network. See docs/limiter.md.",
-        Visualization.STATE_TIMELINE,
-        list_worst_first(queries, "limited", find_limiter(queries), _FIRST_TO_REPAIR),
-        Unit.NONE,
-        width,
-        height,
-        mappings=LIMITER_WORDS,
+        Look(width=width, height=height, mappings=LIMITER_WORDS),
+        *list_worst_first(queries, "limited", find_limiter(queries), _FIRST_TO_REPAIR),
         may_be_empty="no exporter reports a limiter",
     )
 
@@ -271,13 +247,12 @@ _KIND, GPU = "{{gpu_name}}", "{{node}} {{gpu}}"
 
 
 def make_band(
-    queries: QueryBuilder, title: str, about: str, unit: Unit, figure: Figure, worst: Worst, **more: Any
+    queries: QueryBuilder, title: str, about: str, look: Look, figure: Figure, may_be_empty: str = "", **equal: str
 ) -> Panel:
-    """A graph of a figure that each replica has. `more`: values of the figure's own labels, then arguments of the graph."""
-    equal = {label: more.pop(label) for label in figure.labels}
-    return make_time_series(
-        title, about + _SHOWN.format(worst=worst.value), unit, *list_band_queries(queries, figure, worst, equal), minimum=0, **more
-    )  # fmt: skip
+    """A graph of a figure that each replica has. `equal`: values of the figure's own labels."""
+    shown = list_band_queries(queries, figure, look.worst, equal)
+    about += _SHOWN.format(worst=look.worst.value)
+    return make_time_series(title, about, look, *shown, may_be_empty=may_be_empty)
 
 
 def list_band_queries(queries: QueryBuilder, figure: Figure, worst: Worst, equal: dict[str, str]) -> tuple[Query, ...]:
@@ -296,12 +271,12 @@ def list_band_queries(queries: QueryBuilder, figure: Figure, worst: Worst, equal
 
 
 def make_model_graph(
-    queries: QueryBuilder, title: str, about: str, unit: Unit, worst: Worst, *lines: Query, **more: Any
+    queries: QueryBuilder, title: str, about: str, look: Look, *lines: Query, may_be_empty: str = ""
 ) -> Panel:
     """A graph of figures that each model has. `lines`: queries with a series a model; of many models the first alone is drawn."""
     word = lines[0].legend.partition("{{")[0].strip(" (") if len(lines) > 1 else ""
-    said = _OF_MODELS.format(what=f", {word} alone" if word else "", worst=worst.value)
-    return make_time_series(title, about + said, unit, *draw_models(queries, worst, *lines), **more)
+    about += _OF_MODELS.format(what=f", {word} alone" if word else "", worst=look.worst.value)
+    return make_time_series(title, about, look, *draw_models(queries, look.worst, *lines), may_be_empty=may_be_empty)
 
 
 def draw_models(queries: QueryBuilder, worst: Worst, *lines: Query) -> tuple[Query, ...]:
@@ -332,35 +307,31 @@ def _band_models(queries: QueryBuilder, expression: str, of: str) -> tuple[Query
 
 
 def make_gpu_band(
-    queries: QueryBuilder,
-    title: str,
-    about: str,
-    unit: Unit,
-    figure: GpuFigure,
-    worst: Worst,
-    *others: Query,
-    **more: Any,
+    queries: QueryBuilder, title: str, about: str, look: Look, figure: GpuFigure, *others: Query, may_be_empty: str
 ) -> Panel:
     """A graph of a figure that each GPU has: a line each of few, else the worst three, before the median and the band of all GPUs of the kind.
 
     `others`: queries beside them.
     """
     upper, lower = (queries.select(figure.edges, rank=rank) for rank in (_HIGHEST, _LOWEST))
-    own = queries.select(figure.by_gpu)
-    drawn = (
-        Query(upper, f"{_HIGHEST} {_KIND}", draw=Draw.TOP_EDGE),
-        Query(lower, f"{_LOWEST} {_KIND}", draw=Draw.BOTTOM_EDGE),
-        Query(
-            queries.hide_below(FEW_TARGETS + 1, "gpu", queries.select(figure.median)), f"median {_KIND}", draw=Draw.MAIN
-        ),
-        Query(queries.hide_above(MOST_GPUS, "gpu", own), GPU),
-        Query(queries.hide_below(MOST_GPUS + 1, "gpu", queries.find_worst(own, worst, FEW_TARGETS, "gpu")), GPU),
-    )
+    own, median = queries.select(figure.by_gpu), queries.select(figure.median)
+    worst = queries.find_worst(own, look.worst, FEW_TARGETS, "gpu")
     shown = (
-        f" With more than {MOST_GPUS} GPUs chosen, only the {FEW_TARGETS} with the {worst.value} mean over the time range. Grey band: p10 to p90 of all GPUs of the same kind, where "
+        f" With more than {MOST_GPUS} GPUs chosen, only the {FEW_TARGETS} with the {look.worst.value} mean over the time range. Grey band: p10 to p90 of all GPUs of the same kind, where "
         f"there are more than {FEW_TARGETS}."
     )
-    return make_time_series(title, about + shown, unit, *drawn, *others, **more)
+    return make_time_series(
+        title,
+        about + shown,
+        look,
+        Query(upper, f"{_HIGHEST} {_KIND}", draw=Draw.TOP_EDGE),
+        Query(lower, f"{_LOWEST} {_KIND}", draw=Draw.BOTTOM_EDGE),
+        Query(queries.hide_below(FEW_TARGETS + 1, "gpu", median), f"median {_KIND}", draw=Draw.MAIN),
+        Query(queries.hide_above(MOST_GPUS, "gpu", own), GPU),
+        Query(queries.hide_below(MOST_GPUS + 1, "gpu", worst), GPU),
+        *others,
+        may_be_empty=may_be_empty,
+    )
 
 
 def hide_of_many(queries: QueryBuilder, expression: str) -> str:

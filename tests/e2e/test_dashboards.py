@@ -53,7 +53,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.mark.parametrize(("made", "panel"), PANELS)
 def test_every_query_returns_data_with_the_labels_that_are_shown(week: Week, made: Dashboard, panel: Panel) -> None:
-    if panel.one_value or panel.visualization is Visualization.STATE_TIMELINE:
+    if panel.look.one_value or panel.visualization is Visualization.STATE_TIMELINE:
         # one sentence is said, and the others are not: tests/pack/test_home.py asks each; a row is of one query, the worst of the first
         assert any((week.now if query.instant else week.range)(filled(query.expr)) for query in panel.queries)
         return

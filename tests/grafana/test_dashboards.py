@@ -41,7 +41,7 @@ def test_every_panel_is_drawn_and_nothing_complains(
                 seen.settle()
         panels = seen.panels()
         assert seen.complaints == []
-    wanted = {panel.title if panel.titled else "": panel for panel in made.board.panels}
+    wanted = {panel.title if panel.look.titled else "": panel for panel in made.board.panels}
     # Grafana draws what comes into view: a page of runbooks is longer
     assert set(panels) == set(wanted) if made.board.variables else set(panels) <= set(wanted)
     for title, found in panels.items():

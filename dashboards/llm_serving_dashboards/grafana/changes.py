@@ -7,7 +7,7 @@ every panel has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -82,14 +82,10 @@ _CUSTOM = f"{_DEFAULTS}.custom"
 _HIDDEN_ZEROS = {"options.tooltip.hideZeros": False}
 
 
-def _read_if_set(name: str) -> Callable[[Panel], Any]:
-    return lambda panel: getattr(panel, name) or None
-
-
 _EVERY_PANEL_ADDED: Mapping[str, Any] = {
     "pluginVersion": PLUGIN_VERSION,
     # shown in place of "No data"
-    f"{_DEFAULTS}.noValue": _read_if_set("may_be_empty"),
+    f"{_DEFAULTS}.noValue": lambda panel: panel.may_be_empty or None,
     f"{_DEFAULTS}.links": write_detail_links,
 }
 _EVERY_PANEL_REMOVED = (
@@ -105,12 +101,12 @@ _EVERY_PANEL_REMOVED = (
 )
 _BOUNDS: Mapping[str, Any] = {
     f"{_DEFAULTS}.min": lambda panel: panel.minimum,
-    f"{_DEFAULTS}.max": lambda panel: panel.maximum,
+    f"{_DEFAULTS}.max": lambda panel: panel.look.maximum,
 }
 # of the panels whose class has no argument for them
 _FIELD: Mapping[str, Any] = {
-    f"{_DEFAULTS}.unit": lambda panel: panel.unit.value,
-    f"{_DEFAULTS}.decimals": lambda panel: panel.decimals,
+    f"{_DEFAULTS}.unit": lambda panel: panel.look.unit.value,
+    f"{_DEFAULTS}.decimals": lambda panel: panel.look.decimals,
     **_BOUNDS,
 }
 _OUR_FIELD: Mapping[str, Any] = {
@@ -135,7 +131,7 @@ _TIME_SERIES: Changes[Panel] = Changes(
     },
     replaced={
         # the class gives a linear scale the base of a logarithm
-        f"{_CUSTOM}.scaleDistribution": write_scale,
+        f"{_CUSTOM}.scaleDistribution": write_scale
     },
     removed=_EVERY_PANEL_REMOVED,
 )
@@ -170,7 +166,7 @@ _TABLE: Changes[Panel] = Changes(
     added={
         **_EVERY_PANEL_ADDED,
         **_BOUNDS,
-        f"{_DEFAULTS}.decimals": lambda panel: panel.decimals,
+        f"{_DEFAULTS}.decimals": lambda panel: panel.look.decimals,
         f"{_DEFAULTS}.mappings": write_value_mappings,
         f"{_DEFAULTS}.color.mode": choose_colour_mode,
         f"{_CUSTOM}.minWidth": 80,
@@ -199,7 +195,7 @@ _HEATMAP: Changes[Panel] = Changes(
         "options": lambda panel: {
             "calculate": False, "cellGap": 1, "legend": {"show": True}, "showValue": "never",
             # the engine's own edges: a cell is what lies between two of them
-            "rowsFrame": {"layout": "le"}, "yAxis": {"unit": panel.unit.value, "axisPlacement": "left", "reverse": False},
+            "rowsFrame": {"layout": "le"}, "yAxis": {"unit": panel.look.unit.value, "axisPlacement": "left", "reverse": False},
             "color": {"mode": "scheme", "scheme": "Turbo", "steps": 64, "scale": "exponential", "exponent": 0.5, "fill": "dark-orange",
                       "reverse": False},
             "filterValues": {"le": 1e-9}, "cellValues": {"unit": Unit.EVENTS_PER_SECOND.value}, "exemplars": {"color": "rgba(255,0,255,0.7)"},
@@ -215,7 +211,7 @@ _XY_CHART: Changes[Panel] = Changes(
         **_OUR_FIELD,
         "type": Visualization.XY_CHART.value,
         _CUSTOM: {"show": "points", "pointSize": {"fixed": 8}, "fillOpacity": 60, "scaleDistribution": {"type": "log", "log": 10}},
-        "timeFrom": _read_if_set("time_from"),
+        "timeFrom": lambda panel: panel.look.time_from or None,
         "options": {
             "mapping": "auto", "series": write_xy_series(),
             "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
@@ -264,11 +260,4 @@ QUERY_CHANGES: Changes[Query] = Changes(
 )
 
 # a row has a title and a place, nothing to draw
-ROW_CHANGES: Changes[None] = Changes(
-    removed=(
-        *_EVERY_PANEL_REMOVED,
-        "fieldConfig",
-        "targets",
-        "transformations",
-    ),
-)
+ROW_CHANGES: Changes[None] = Changes(removed=(*_EVERY_PANEL_REMOVED, "fieldConfig", "targets", "transformations"))

@@ -52,7 +52,7 @@ def render_row(title: str, number: int, place: Mapping[str, int], folded: list[J
 def render_panel(panel: Panel, number: int, place: Mapping[str, int], identity: tuple[str, ...]) -> Json:
     """A panel. `place`: x, y, w, h on the grid. `identity`: labels that the legends of models, replicas and nodes have too."""
     common = {
-        "title": panel.title if panel.titled else "",
+        "title": panel.title if panel.look.titled else "",
         "description": panel.description,
         "id": number,
         "gridPos": core.GridPos(**place),
@@ -60,7 +60,7 @@ def render_panel(panel: Panel, number: int, place: Mapping[str, int], identity: 
         "targets": [
             _write_query(query, index, panel.visualization, identity) for index, query in enumerate(panel.queries)
         ],
-        "thresholds": write_threshold_steps(panel.thresholds),
+        "thresholds": write_threshold_steps(panel.look.thresholds or panel.look.limits),
         "transformations": write_xy_transformations() if panel.marks else write_transformations(panel, identity),
     }
     overrides = [*write_overrides(panel), *write_xy_overrides(panel), *write_line_overrides(panel, identity)]
@@ -71,17 +71,17 @@ def render_panel(panel: Panel, number: int, place: Mapping[str, int], identity: 
 def _write_time_series(panel: Panel, common: Json, overrides: list[Json]) -> Any:
     return core.TimeSeries(
         **common,
-        unit=panel.unit.value,
+        unit=panel.look.unit.value,
         valueMin=panel.minimum,
-        valueMax=panel.maximum,
-        valueDecimals=panel.decimals,
+        valueMax=panel.look.maximum,
+        valueDecimals=panel.look.decimals,
         mappings=write_value_mappings(panel),
         overrides=overrides,
         colorMode=choose_colour_mode(panel),
         showPoints="never",
-        fillOpacity=25 if panel.stacked else 0,
-        stacking={"mode": "normal" if panel.stacked else "none", "group": "A"},
-        thresholdsStyleMode="dashed" if panel.draw_thresholds else "off",
+        fillOpacity=25 if panel.look.stacked else 0,
+        stacking={"mode": "normal" if panel.look.stacked else "none", "group": "A"},
+        thresholdsStyleMode="dashed" if panel.look.limits else "off",
         legendDisplayMode="table",
         legendPlacement=place_legend(panel),
         legendCalcs=["lastNotNull"],
@@ -93,13 +93,13 @@ def _write_time_series(panel: Panel, common: Json, overrides: list[Json]) -> Any
 def _write_stat(panel: Panel, common: Json, overrides: list[Json]) -> Any:
     return core.Stat(
         **common,
-        format=panel.unit.value,
-        decimals=panel.decimals,
+        format=panel.look.unit.value,
+        decimals=panel.look.decimals,
         mappings=write_value_mappings(panel),
         overrides=overrides,
         color={"mode": choose_colour_mode(panel)},
-        colorMode="background" if panel.mappings else "value",
-        textMode="name" if panel.named else "auto",
+        colorMode="background" if panel.look.mappings else "value",
+        textMode="name" if panel.look.named else "auto",
         orientation="auto",
         graphMode="none",
         noValue=None,
@@ -117,12 +117,14 @@ def _write_state_timeline(panel: Panel, common: Json, overrides: list[Json]) -> 
         fillOpacity=80,
         rowHeight=0.85,
         # Grafana cuts a state's word to what there is of it; beside other panels only the legend has words
-        showValue="auto" if panel.width == COLUMNS else "never",
+        showValue="auto" if panel.look.width == COLUMNS else "never",
     ).to_json_data()
 
 
 def _write_table(panel: Panel, common: Json, overrides: list[Json]) -> Any:
-    return core.Table(**common, unit=panel.unit.value, overrides=overrides, showHeader=panel.headings).to_json_data()
+    return core.Table(
+        **common, unit=panel.look.unit.value, overrides=overrides, showHeader=panel.look.headings
+    ).to_json_data()
 
 
 def _write_base(panel: Panel, common: Json, overrides: list[Json]) -> Any:
@@ -259,12 +261,12 @@ def _lay_out(rows: Iterable[Row], identity: tuple[str, ...]) -> Iterable[Json]:
         left = line = 0
         panels = []
         for panel in row.panels:
-            if left + panel.width > COLUMNS:
+            if left + panel.look.width > COLUMNS:
                 left, top, line = 0, top + line, 0
             number += 1
-            place = {"x": left, "y": top, "w": panel.width, "h": panel.height}
+            place = {"x": left, "y": top, "w": panel.look.width, "h": panel.look.height}
             panels.append(render_panel(panel, number, place, identity))
-            left, line = left + panel.width, max(line, panel.height)
+            left, line = left + panel.look.width, max(line, panel.look.height)
         top += line
         if row.title:
             place = {"x": 0, "y": begin, "w": COLUMNS, "h": _ROW_HEIGHT}

@@ -31,9 +31,9 @@ Json = dict[str, Any]
 
 
 def choose_colour_mode(panel: Panel) -> str:
-    """Colours come from the thresholds unless these are only drawn as lines; a number without any has the colour of text."""
-    by_value = panel.thresholds or panel.visualization is Visualization.STAT
-    return "thresholds" if by_value and not panel.draw_thresholds else "palette-classic"
+    """Colours come from the thresholds; a number without any has the colour of text."""
+    by_value = panel.look.thresholds or panel.visualization is Visualization.STAT
+    return "thresholds" if by_value else "palette-classic"
 
 
 def write_threshold_steps(steps: tuple[ThresholdStep, ...]) -> list[Json]:
@@ -46,9 +46,9 @@ def write_threshold_steps(steps: tuple[ThresholdStep, ...]) -> list[Json]:
 
 def write_value_mappings(panel: Panel) -> list[Json]:
     """A panel's values in words; of a single value also its absence, which else has the colour of the lowest threshold."""
-    if panel.visualization is Visualization.STAT and panel.may_be_empty and not panel.mappings:
+    if panel.visualization is Visualization.STAT and panel.may_be_empty and not panel.look.mappings:
         return _write_mappings((ValueMapping(None, panel.may_be_empty, Colour.UNKNOWN),))
-    return _write_mappings(panel.mappings)
+    return _write_mappings(panel.look.mappings)
 
 
 def _write_mappings(mappings: tuple[ValueMapping, ...]) -> list[Json]:
@@ -70,7 +70,7 @@ def _write_mappings(mappings: tuple[ValueMapping, ...]) -> list[Json]:
 
 def write_scale(panel: Panel) -> Json:
     """Of the vertical axis."""
-    return {"type": "log", "log": 10} if panel.logarithmic else {"type": "linear"}
+    return {"type": "log", "log": 10} if panel.look.logarithmic else {"type": "linear"}
 
 
 # without a highest value an axis that is 0 all the time reaches up to 100, which is 10,000 %
@@ -79,9 +79,9 @@ _SOFT_MAXIMUM = {Unit.RATIO: 0.05, Unit.COUNT: 1.0, Unit.TIMES: 1.0}
 
 def choose_soft_maximum(panel: Panel) -> float | None:
     """How high the axis reaches at least."""
-    if panel.maximum is not None or panel.logarithmic:
+    if panel.look.maximum is not None or panel.look.logarithmic:
         return None
-    return _SOFT_MAXIMUM.get(panel.unit)
+    return _SOFT_MAXIMUM.get(panel.look.unit)
 
 
 # where a third of a graph is wide enough for names and a value, of 24 columns; Grafana keeps a table below a graph within 35 % of what is below the title
@@ -94,12 +94,12 @@ _COLUMN_PIXELS = 66
 
 def place_legend(panel: Panel) -> str:
     """Beside a wide graph, else below it, as below a tall one, whose third has room for names of any length."""
-    return "right" if panel.width >= _WIDE and panel.height < _TALL else "bottom"
+    return "right" if panel.look.width >= _WIDE and panel.look.height < _TALL else "bottom"
 
 
 def find_legend_width(panel: Panel) -> int | None:
     """In pixels: a third of the graph; None: all of it."""
-    return panel.width * _COLUMN_PIXELS // 3 if place_legend(panel) == "right" else None
+    return panel.look.width * _COLUMN_PIXELS // 3 if place_legend(panel) == "right" else None
 
 
 def write_link(link: Link) -> list[Json]:
@@ -114,11 +114,9 @@ def write_link(link: Link) -> list[Json]:
 
 def write_detail_links(panel: Panel) -> list[Json] | None:
     """A click on the value opens the details, with the variables and the time range of this dashboard."""
-    if panel.link is not None:
-        return write_link(panel.link)
-    if not panel.detail_uid:
+    if not panel.look.detail_uid:
         return None
-    url = f"/d/{panel.detail_uid}?${{__url_time_range}}&${{__all_variables}}"
+    url = f"/d/{panel.look.detail_uid}?${{__url_time_range}}&${{__all_variables}}"
     return [{"title": "Details", "url": url, "targetBlank": False}]
 
 
@@ -141,11 +139,11 @@ def write_transformations(panel: Panel, identity: tuple[str, ...]) -> list[Json]
         "indexByName": {name: place for place, name in enumerate(names)},
         "renameByName": {name: column.title for name, column in zip(names, panel.columns, strict=True)},
     }
-    if panel.sorted_by is None:
+    if panel.look.sorted_by is None:
         # names in alphabetical order, values from the largest
         kept, before, after = names, [], [_sort(first.title, isinstance(first.source, int))]
     else:
-        by = _name_field(panel.sorted_by, panel)
+        by = _name_field(panel.look.sorted_by, panel)
         # Grafana sorts by one field, and keeps the order of what is equal
         kept, before, after = [*dict.fromkeys((*names, by))], [_sort(names[0], False), _sort(by, True)], []
         if by not in names:
@@ -161,7 +159,7 @@ def write_transformations(panel: Panel, identity: tuple[str, ...]) -> list[Json]
     return [
         {"id": "labelsToFields", "options": {"mode": "columns"}},
         {"id": "merge", "options": {}},
-        *(alike if panel.one_value else _drop_empty(panel, identity)),
+        *(alike if panel.look.one_value else _drop_empty(panel, identity)),
         {"id": "filterFieldsByName", "options": {"include": {"names": kept}}},
         *before,
         {"id": "organize", "options": organized},
@@ -187,14 +185,14 @@ def _sort(field: str, descending: bool) -> Json:
 def _name_field(source: str | int, panel: Panel) -> str:
     if isinstance(source, str):
         return source
-    if panel.one_value or len(panel.queries) == 1:
+    if panel.look.one_value or len(panel.queries) == 1:
         return "Value"
     return f"Value #{name_query(source)} (lastNotNull)"
 
 
 def count_rows(panel: Panel) -> int:
     """Of a state timeline how many rows a page has; 0: there are no pages, since there is a row a query."""
-    return panel.height - 1 if any("{{" in query.legend for query in panel.queries) else 0
+    return panel.look.height - 1 if any("{{" in query.legend for query in panel.queries) else 0
 
 
 _CELL = "${__value.raw:percentencode}"
@@ -213,7 +211,7 @@ def write_overrides(panel: Panel) -> list[Json]:
             "matcher": {"id": "byRegexp", "options": f"/^{word}\\b/"},
             "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": str(colour)}}],
         }
-        for word, colour in panel.series_colours
+        for word, colour in panel.look.series_colours
     ]
     # else a cell without a value would show the sentence for a table without rows
     blank: list[Json] = [{"id": "noValue", "value": "–"}] if panel.may_be_empty else []  # a dash, as in our documents

@@ -351,7 +351,7 @@ def test_a_folded_row_holds_its_panels_and_the_next_one_follows_its_heading() ->
         numbers = {one["id"]: one["title"] for one in panels_of(made.document)}
         assert len(numbers) == len(panels_of(made.document))
         for panel in made.board.panels:
-            assert numbers[made.board.find_number(panel.title)] == (panel.title if panel.titled else "")
+            assert numbers[made.board.find_number(panel.title)] == (panel.title if panel.look.titled else "")
     assert folded
 
 
