@@ -97,7 +97,7 @@ RULE_STATES = {
     "rules that fail now": (
         _about_rules("vmalert_alerting_rules_error", _VMALERT, "group"),
         _about_rules("vmalert_recording_rules_error", _VMALERT, "group"),
-    ),
+    )
 }
 # for the runbook
 RULE_TIMES = (

@@ -47,10 +47,7 @@ def _budget(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str)
     return clauses(
         ("the pace of the last week, kept for a month", f"{RUN_RATE} * {MONTH_HOURS}"),
         ("is above what the price file allows", f"> on ({by_all}) {budget}"),
-        (
-            "of one day a week can be told badly, of less not at all",
-            f"and on ({by_all}) {seen} >= {own['hours']:g}",
-        ),
+        ("of one day a week can be told badly, of less not at all", f"and on ({by_all}) {seen} >= {own['hours']:g}"),
     )
 
 

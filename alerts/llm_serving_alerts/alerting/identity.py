@@ -75,10 +75,7 @@ def _partly(dialect: Dialect) -> Iterator[tuple[str, str]]:
     said_by = "job, instance, target"
     for name in dialect.external:
         state = series("target_state")
-        yield (
-            name,
-            f"{series('target_info')} unless on ({name}, {said_by}) {state} and on ({said_by}) {state}",
-        )
+        yield (name, f"{series('target_info')} unless on ({name}, {said_by}) {state} and on ({said_by}) {state}")
 
 
 def _unclear(dialect: Dialect) -> Iterator[str]:

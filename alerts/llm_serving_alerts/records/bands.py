@@ -94,9 +94,7 @@ def _list_by_target(dialect: Dialect) -> Iterator[Record]:
     for figure in (CONTEXT, BATCH, COMPUTE, DECODE):
         yield Record(figure.by_target, dialect.one(series(figure.name), *TARGET), figure.about)
     yield Record(
-        KV_USAGE.by_target,
-        f"max by ({by_target}) (engine:llm_serving_kv_cache_usage_ratio:max)",
-        KV_USAGE.about,
+        KV_USAGE.by_target, f"max by ({by_target}) (engine:llm_serving_kv_cache_usage_ratio:max)", KV_USAGE.about
     )
     drawn = series(LATENCY.name, one_of("latency", ("ttft", "itl")), rank="p99")
     yield Record(LATENCY.by_target, dialect.one(drawn, *TARGET, "latency"), LATENCY.about)

@@ -84,21 +84,9 @@ def bandwidth(dialect: Dialect, settings: Settings) -> Group:
                 "replicas that this state limits",
             ),
             Record(best, f" or on ({by_engine}) ".join(sources), "memory traffic of an engine by the best source"),
-            Record(
-                _ACHIEVED,
-                f"sum by ({by_kind}) ({named})",
-                "the same by kind of GPU",
-            ),
-            Record(
-                _PEAK,
-                f"sum by ({by_kind}) ({named_ceilings})",
-                "their peak",
-            ),
-            Record(
-                BANDWIDTH,
-                f"{_ACHIEVED} / ({_PEAK} > 0)",
-                "share of the peak bandwidth in use",
-            ),
+            Record(_ACHIEVED, f"sum by ({by_kind}) ({named})", "the same by kind of GPU"),
+            Record(_PEAK, f"sum by ({by_kind}) ({named_ceilings})", "their peak"),
+            Record(BANDWIDTH, f"{_ACHIEVED} / ({_PEAK} > 0)", "share of the peak bandwidth in use"),
         ),
         MINUTELY_SECONDS / dialect.time_scale,
     )

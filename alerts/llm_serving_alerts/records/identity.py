@@ -88,11 +88,7 @@ def _targets(dialect: Dialect) -> Iterator[Record]:
     named, every = (dialect.one(series("target_info", matchers), *TARGET) for matchers in ('model_name!=""', ""))
     who = f"topk by ({of_target}) (1, {named} or on ({of_target}) {every})"
     added = ", ".join((*dialect.own, *(name for name in TARGET if name != "target")))
-    yield Record(
-        NODES,
-        f"{nodes} * on ({of_target}) group_left ({added}) {who}",
-        "1 for each node that a target spans",
-    )
+    yield Record(NODES, f"{nodes} * on ({of_target}) group_left ({added}) {who}", "1 for each node that a target spans")
 
 
 def _gpus(dialect: Dialect) -> Iterator[Record]:

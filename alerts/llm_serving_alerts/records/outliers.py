@@ -136,11 +136,7 @@ def blocks(dialect: Dialect, settings: Settings) -> Group:
         Record(WAITED, f"{first_seconds} {counts}", "how long requests waited for these, added up"),
         Record(JUDGED, f"{COMPUTED} {counts}", "prompt tokens that were computed for them"),
         Record(ENDED, count(""), "requests that ended in 5m"),
-        Record(
-            FAILED,
-            f"{count(bad)} or on ({by_target}) {ENDED} * 0",
-            "requests that ended with an error in 5m",
-        ),
+        Record(FAILED, f"{count(bad)} or on ({by_target}) {ENDED} * 0", "requests that ended with an error in 5m"),
     )
     return Group("llm-serving.outliers.blocks", records, MINUTELY_SECONDS / dialect.time_scale)
 

@@ -100,9 +100,7 @@ def _records(dialect: Dialect, settings: Settings) -> Iterator[Record]:
         ),
     )
     yield Record(
-        _PROGRESS,
-        f"({progress}) * 0 + 1 or on ({by_model}) {_DESIRED} * 0",
-        "1 while a rollout makes progress",
+        _PROGRESS, f"({progress}) * 0 + 1 or on ({by_model}) {_DESIRED} * 0", "1 while a rollout makes progress"
     )
     yield Record(_DISPLACED, _displaced(dialect), "replicas whose node has gone or was closed, within the last hour")
     lately = dialect.apply_over_time("max_over_time", _PROGRESS, _BETWEEN_SECONDS)

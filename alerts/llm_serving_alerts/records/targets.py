@@ -145,11 +145,7 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
                 f"count by ({by_model}) (count by ({by_replica}) ({of_replica(dialect, replicas)}))",
                 "replicas that some exporter knows, in whatever state",
             ),
-            Record(
-                "model:llm_serving_ready_replicas:sum",
-                f"sum by ({by_model}) ({WHOLE})",
-                "replicas that serve",
-            ),
+            Record("model:llm_serving_ready_replicas:sum", f"sum by ({by_model}) ({WHOLE})", "replicas that serve"),
             *stated(dialect),
             Record(
                 WANTED_NOW,
