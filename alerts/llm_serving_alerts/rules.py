@@ -85,6 +85,25 @@ class AlertRule:
         _keep_words_apart(self)
 
 
+_WRITTEN = re.compile(r"([a-z_]+:\w+:\w+)(?:\{(.*?)\})?\s*=\s")
+
+
+def write_records(text: str) -> tuple[Record, ...]:
+    """Records out of a text, in which each is `## what it is` and below it `name{its="labels"} = PromQL`, over as many lines as it needs.
+
+    Raises ValueError for a record that is not written like that.
+    """
+    records = []
+    for part in text.split("## ")[1:]:
+        about, _, rule = part.partition("\n")
+        written = _WRITTEN.match(rule.strip())
+        if written is None:
+            raise ValueError(f"no record below {about!r}")
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', written[2] or ""))
+        records.append(Record(written[1], rule.strip()[written.end() :], about, labels))
+    return tuple(records)
+
+
 def _keep_words_apart(rule: Record | AlertRule) -> None:
     object.__setattr__(rule, "explained", rule.expr)
     if "#" in rule.expr or "\n" in rule.expr:

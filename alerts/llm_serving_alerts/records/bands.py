@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from llm_serving_alerts.promql import ENGINE, MODEL, TARGET, Dialect, clauses, one_of, series
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.records.traffic import RATE_SECONDS, common_edges
-from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record, write_records
 from llm_serving_alerts.settings import Settings
 
 # --- How a model's replicas compare: figures by target, and the quantiles of them that boards draw in place of a line for each.
@@ -93,17 +93,16 @@ def _list_by_target(dialect: Dialect) -> Iterator[Record]:
     by_target, by_engine = dialect.labels(*TARGET), dialect.labels(*ENGINE)
     for figure in (CONTEXT, BATCH, COMPUTE, DECODE):
         yield Record(figure.by_target, dialect.one(series(figure.name), *TARGET), figure.about)
-    yield Record(
-        KV_USAGE.by_target, f"max by ({by_target}) (engine:llm_serving_kv_cache_usage_ratio:max)", KV_USAGE.about
-    )
     drawn = series(LATENCY.name, one_of("latency", ("ttft", "itl")), rank="p99")
-    yield Record(LATENCY.by_target, dialect.one(drawn, *TARGET, "latency"), LATENCY.about)
     peak = dialect.one(series("bandwidth_ceiling_bytes_per_second"), *ENGINE)
-    yield Record(
-        BANDWIDTH.by_target,
-        f"max by ({by_target}) ({_BEST} / on ({by_engine}) group_left () ({peak} > 0))",
-        BANDWIDTH.about,
-    )
+    yield from write_records(f"""
+        ## {KV_USAGE.about}
+        {KV_USAGE.by_target} = max by ({by_target}) (engine:llm_serving_kv_cache_usage_ratio:max)
+        ## {LATENCY.about}
+        {LATENCY.by_target} = {dialect.one(drawn, *TARGET, "latency")}
+        ## {BANDWIDTH.about}
+        {BANDWIDTH.by_target} = max by ({by_target}) ({_BEST} / on ({by_engine}) group_left () ({peak} > 0))
+    """)
 
 
 def _take_median(dialect: Dialect, figure: Figure) -> Record:
@@ -234,26 +233,17 @@ def views(dialect: Dialect, settings: Settings) -> Group:
     return Group(
         "llm-serving.views",
         (
-            Record(
-                "target:llm_serving_state:max",
-                f"{dialect.one(series('target_state'), 'target', 'state')} == 1",
-                "1 for the state that a target is in",
-            ),
-            Record(
-                "target:llm_serving_scrape_failures:increase5m",
-                _count_failures(dialect),
-                "failed attempts of 5m by stage, where there were any, with the reason of the last one at that stage",
-            ),
-            Record(
-                "gpu:llm_serving_gpu_slowdown:max",
-                f"{dialect.by_gpu(series('gpu_slowdown') + ' == 1', 'reason')}",
-                "1 for a reason that holds a GPU's clocks down",
-            ),
-            Record(
-                "gpu:llm_serving_gpu_memory_used:ratio",
-                f"{dialect.bare(series('gpu_memory_used_bytes'), 'gpu')} / {dialect.by_gpu(series('gpu_memory_total_bytes'))}",
-                "share of a GPU's memory in use",
-            ),
+            *write_records(f"""
+                ## 1 for the state that a target is in
+                target:llm_serving_state:max = {dialect.one(series("target_state"), "target", "state")} == 1
+                ## failed attempts of 5m by stage, where there were any, with the reason of the last one at that stage
+                target:llm_serving_scrape_failures:increase5m = {_count_failures(dialect)}
+                ## 1 for a reason that holds a GPU's clocks down
+                gpu:llm_serving_gpu_slowdown:max = {dialect.by_gpu(series("gpu_slowdown") + " == 1", "reason")}
+                ## share of a GPU's memory in use
+                gpu:llm_serving_gpu_memory_used:ratio =
+                  {dialect.bare(series("gpu_memory_used_bytes"), "gpu")} / {dialect.by_gpu(series("gpu_memory_total_bytes"))}
+            """),
             *(
                 Record(f"engine:llm_serving_{name}:max", dialect.one(series(name), *ENGINE, "source"), about)
                 for name, about in (
@@ -261,22 +251,18 @@ def views(dialect: Dialect, settings: Settings) -> Group:
                     ("achieved_bandwidth_bytes_per_second", "memory traffic, by source"),
                 )
             ),
-            Record(
-                "model:llm_serving_step_bytes_mean:avg",
-                f"avg by ({dialect.labels(*MODEL)}, part) ({steps})",
-                "bytes that a mean step moves, mean of the engines",
-            ),
-            Record(
-                "model:llm_serving_gpu_memory_bytes_estimate:sum",
-                f"sum by ({dialect.labels(*MODEL)}, part) ({dialect.one(series('gpu_memory_bytes_estimate'), *ENGINE, 'part')})",
-                "GPU memory of all engines by what takes it up, an estimate",
-            ),
+            *write_records(f"""
+                ## bytes that a mean step moves, mean of the engines
+                model:llm_serving_step_bytes_mean:avg = avg by ({dialect.labels(*MODEL)}, part) ({steps})
+                ## GPU memory of all engines by what takes it up, an estimate
+                model:llm_serving_gpu_memory_bytes_estimate:sum =
+                  sum by ({dialect.labels(*MODEL)}, part) ({dialect.one(series("gpu_memory_bytes_estimate"), *ENGINE, "part")})
+            """),
             *_list_by_model(dialect),
-            Record(
-                f"model:llm_serving_{_PROMPTS}_bucket:rate5m",
-                common_edges(dialect, _PROMPTS),
-                "finished requests/s up to each edge of their prompts' lengths, at the edges that all engines have",
-            ),
+            *write_records(f"""
+                ## finished requests/s up to each edge of their prompts' lengths, at the edges that all engines have
+                model:llm_serving_{_PROMPTS}_bucket:rate5m = {common_edges(dialect, _PROMPTS)}
+            """),
         ),
         MINUTELY_SECONDS / dialect.time_scale,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llm_serving_alerts.promql import DAY, ENGINE, HOUR, MODEL, MODEL_GPU, TARGET, WEEK, Dialect, series
 from llm_serving_alerts.records.outliers import FULL, OUTLIER
 from llm_serving_alerts.records.targets import SETTLED, of_kind
-from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record, write_records
 from llm_serving_alerts.settings import Settings
 
 # --- What is normal for a model: recorded, so that alerts read short ranges.
@@ -35,30 +35,21 @@ def work(dialect: Dialect, settings: Settings) -> Group:
     waiting = dialect.apply_over_time("min_over_time", "model:llm_serving_requests_waiting:sum", 300)
     return Group(
         "llm-serving.work",
-        (
-            Record(
-                "target:llm_serving_reference_work:rate5m",
-                f"sum by ({by_target}) (engine:llm_serving_phase_tokens:rate5m * on ({by_engine}) {weights})",
-                "reference seconds of work that a replica does per second",
-            ),
-            Record(
-                WORK,
-                f"sum by ({by_model}) (target:llm_serving_reference_work:rate5m and on ({by_target}) target:llm_serving_settled:max)"
-                f" / count by ({by_model}) (target:llm_serving_settled:max and on ({by_target}) target:llm_serving_reference_work:rate5m)",
-                "the same per settled replica",
-            ),
-            Record(
-                WORK_QUEUED,
-                f"avg by ({by_model}) (target:llm_serving_reference_work:rate5m and on ({by_target}) target:llm_serving_settled:max"
-                f" and on ({by_target}) {dialect.apply_over_time('min_over_time', 'target:llm_serving_requests_waiting:sum', 300)} > 0)",
-                "the same per settled replica that has had a queue of its own for 5m",
-            ),
-            Record(
-                WORK_WAITING,
-                f"{WORK} and on ({by_model}) {waiting} > 0",
-                "the same at moments when requests had waited for 5m",
-            ),
-        ),
+        write_records(f"""
+            ## reference seconds of work that a replica does per second
+            target:llm_serving_reference_work:rate5m = sum by ({by_target}) (engine:llm_serving_phase_tokens:rate5m
+              * on ({by_engine}) {weights})
+            ## the same per settled replica
+            {WORK} = sum by ({by_model}) (target:llm_serving_reference_work:rate5m
+              and on ({by_target}) target:llm_serving_settled:max)
+              / count by ({by_model}) (target:llm_serving_settled:max and on ({by_target}) target:llm_serving_reference_work:rate5m)
+            ## the same per settled replica that has had a queue of its own for 5m
+            {WORK_QUEUED} = avg by ({by_model}) (target:llm_serving_reference_work:rate5m
+              and on ({by_target}) target:llm_serving_settled:max
+              and on ({by_target}) {dialect.apply_over_time("min_over_time", "target:llm_serving_requests_waiting:sum", 300)} > 0)
+            ## the same at moments when requests had waited for 5m
+            {WORK_WAITING} = {WORK} and on ({by_model}) {waiting} > 0
+        """),
     )
 
 
@@ -101,43 +92,22 @@ def tokens(dialect: Dialect, settings: Settings) -> Group:
     least = settings.alerts["TrafficVanished"]["days"]
     return Group(
         "llm-serving.tokens",
-        (
-            Record(
-                "model:llm_serving_tokens:rate5m",
-                f"sum by ({by_model}) (model:llm_serving_phase_tokens:rate5m)",
-                "tokens/s of both phases",
-            ),
-            Record(
-                hourly,
-                dialect.apply_over_time("avg_over_time", "model:llm_serving_tokens:rate5m", HOUR),
-                "its mean over an hour",
-            ),
-            Record(
-                "model:llm_serving_tokens:same_hour_median7d",
-                same_hour(dialect, hourly, HALF_HOUR, least),
-                "median of the same hour on the last seven days",
-            ),
-            Record(
-                quarter,
-                dialect.apply_over_time("avg_over_time", "model:llm_serving_tokens:rate5m", QUARTER),
-                "its mean over a quarter of an hour",
-            ),
-            Record(
-                lowest,
-                dialect.apply_over_time("min_over_time", quarter, HOUR),
-                "the lowest quarter of an hour within an hour",
-            ),
-            Record(
-                "model:llm_serving_tokens:same_hour_lowest_median7d",
-                f"quantile by ({by_model}) (0.5, {lows})",
-                "the lowest quarter of the same hour, median of the last seven days: 0 where traffic comes in bursts",
-            ),
-            Record(
-                "model:llm_serving_tokens:same_hour_week_ago",
-                dialect.offset(hourly, WEEK - HALF_HOUR),
-                "the same hour a week ago",
-            ),
-        ),
+        write_records(f"""
+            ## tokens/s of both phases
+            model:llm_serving_tokens:rate5m = sum by ({by_model}) (model:llm_serving_phase_tokens:rate5m)
+            ## its mean over an hour
+            {hourly} = {dialect.apply_over_time("avg_over_time", "model:llm_serving_tokens:rate5m", HOUR)}
+            ## median of the same hour on the last seven days
+            model:llm_serving_tokens:same_hour_median7d = {same_hour(dialect, hourly, HALF_HOUR, least)}
+            ## its mean over a quarter of an hour
+            {quarter} = {dialect.apply_over_time("avg_over_time", "model:llm_serving_tokens:rate5m", QUARTER)}
+            ## the lowest quarter of an hour within an hour
+            {lowest} = {dialect.apply_over_time("min_over_time", quarter, HOUR)}
+            ## the lowest quarter of the same hour, median of the last seven days: 0 where traffic comes in bursts
+            model:llm_serving_tokens:same_hour_lowest_median7d = quantile by ({by_model}) (0.5, {lows})
+            ## the same hour a week ago
+            model:llm_serving_tokens:same_hour_week_ago = {dialect.offset(hourly, WEEK - HALF_HOUR)}
+        """),
     )
 
 
@@ -162,24 +132,15 @@ def baselines(dialect: Dialect, settings: Settings) -> Group:
     moments = baseline(dialect, settings, "count_over_time", WORK_WAITING)
     return Group(
         "llm-serving.baselines",
-        (
-            Record(
-                "model:llm_serving_reference_work_per_replica:p90_7d",
-                f"{baseline(dialect, settings, 'quantile_over_time', WORK_WAITING, 0.9)}"
-                f" and on ({by_model}) ({moments}) >= {LEAST_MOMENTS}",
-                "work per replica at its limit",
-            ),
-            Record(
-                "model_gpu:llm_serving_bandwidth_ceiling:median7d",
-                baseline(dialect, settings, "quantile_over_time", BANDWIDTH, 0.5),
-                "usual share of the peak bandwidth, by source",
-            ),
-            Record(
-                "model:llm_serving_prefix_cache_hit:median7d",
-                baseline(dialect, settings, "quantile_over_time", HIT_RATE, 0.5),
-                "usual prefix hit rate",
-            ),
-        ),
+        write_records(f"""
+            ## work per replica at its limit
+            model:llm_serving_reference_work_per_replica:p90_7d = {baseline(dialect, settings, "quantile_over_time", WORK_WAITING, 0.9)}
+              and on ({by_model}) ({moments}) >= {LEAST_MOMENTS}
+            ## usual share of the peak bandwidth, by source
+            model_gpu:llm_serving_bandwidth_ceiling:median7d = {baseline(dialect, settings, "quantile_over_time", BANDWIDTH, 0.5)}
+            ## usual prefix hit rate
+            model:llm_serving_prefix_cache_hit:median7d = {baseline(dialect, settings, "quantile_over_time", HIT_RATE, 0.5)}
+        """),
         INTERVAL_SECONDS / dialect.time_scale,
     )
 
@@ -276,31 +237,17 @@ def capacity(dialect: Dialect, settings: Settings) -> Group:
     known = "1 by phase, with how the capacity is known: measured under a queue, or estimated from the roofline"
     return Group(
         "llm-serving.capacity",
-        (
-            Record(
-                BEST_TOKENS,
-                f"({of_one_phase} and on ({by_phase}) {limit}) or on ({by_phase}) {estimated} or on ({by_phase}) {measured}",
-                "tokens/s by phase that one replica of a kind can do",
-            ),
-            Record(
-                BEST_WORK,
-                f"{seen_work} and on ({by_kind}) {limit_work}",
-                "reference seconds of work per second of one replica of a kind, where one was seen under a queue",
-            ),
-            Record(
-                BASIS,
-                f"({BEST_TOKENS}{{{SPLIT}}} > bool 0) and on ({by_phase}) {limit}"
-                f" or ({BEST_TOKENS} > bool 0) and on ({by_kind}) {BEST_WORK}"
-                f" or ({BEST_TOKENS} > bool 0) unless on ({by_phase}) {promised}",
-                known,
-                {"basis": "measured"},
-            ),
-            Record(
-                BASIS,
-                f'({BEST_TOKENS} > bool 0) unless on ({by_phase}) {BASIS}{{basis="measured"}}',
-                known,
-                {"basis": "estimated"},
-            ),
-        ),
+        write_records(f"""
+            ## tokens/s by phase that one replica of a kind can do
+            {BEST_TOKENS} = ({of_one_phase} and on ({by_phase}) {limit}) or on ({by_phase}) {estimated} or on ({by_phase}) {measured}
+            ## reference seconds of work per second of one replica of a kind, where one was seen under a queue
+            {BEST_WORK} = {seen_work} and on ({by_kind}) {limit_work}
+            ## {known}
+            {BASIS}{{basis="measured"}} = ({BEST_TOKENS}{{{SPLIT}}} > bool 0) and on ({by_phase}) {limit}
+              or ({BEST_TOKENS} > bool 0) and on ({by_kind}) {BEST_WORK}
+              or ({BEST_TOKENS} > bool 0) unless on ({by_phase}) {promised}
+            ## {known}
+            {BASIS}{{basis="estimated"}} = ({BEST_TOKENS} > bool 0) unless on ({by_phase}) {BASIS}{{basis="measured"}}
+        """),
         INTERVAL_SECONDS / dialect.time_scale,
     )

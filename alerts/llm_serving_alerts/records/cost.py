@@ -9,7 +9,7 @@ from llm_serving_alerts.records.baselines import INTERVAL_SECONDS, baseline, sam
 from llm_serving_alerts.records.history import of_replica
 from llm_serving_alerts.records.node_loss import PRESENT, REQUIRED
 from llm_serving_alerts.records.traffic import PHASES
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.rules import Group, Record, write_records
 from llm_serving_alerts.settings import Settings
 
 # --- How often the last hour of a target was counted, so that records of cost take each moment of it once.
@@ -42,26 +42,15 @@ def once(dialect: Dialect) -> tuple[Record, ...]:
     counted = f"sum without ({places}) ({dialect.increase(series('gpu_seconds_total'), HOUR)})"
     long_enough = f"({each} >= on ({of_target}) group_left () {_LONG_ENOUGH:g} * {SEEN})"
     pace = f"max by ({of_target}) ({counted} / {long_enough})"
-    return (
-        Record(
-            SEEN,
-            f"clamp_min(max by ({of_target}) ({last}) - min by ({of_target}) ({first}), {minute})",
-            "seconds of the last hour from the first to the last moment at which some exporter told of a target",
-        ),
-        Record(
-            ONCE,
-            f"{SEEN} / on ({of_target}) sum by ({of_target}) ({each})",
-            "one over how many there were at a time, of what an engine counts and exporters pass on",
-            {"of": PASSED},
-        ),
-        Record(
-            ONCE,
-            f"{SEEN} * on ({of_target}) {pace} / on ({of_target}) (sum by ({of_target}) ({counted}) > 0)"
-            f' or on ({of_target}) {ONCE}{{of="{PASSED}"}}',
-            "the same of what exporters count themselves",
-            {"of": COUNTED},
-        ),
-    )
+    return write_records(f"""
+        ## seconds of the last hour from the first to the last moment at which some exporter told of a target
+        {SEEN} = clamp_min(max by ({of_target}) ({last}) - min by ({of_target}) ({first}), {minute})
+        ## one over how many there were at a time, of what an engine counts and exporters pass on
+        {ONCE}{{of="{PASSED}"}} = {SEEN} / on ({of_target}) sum by ({of_target}) ({each})
+        ## the same of what exporters count themselves
+        {ONCE}{{of="{COUNTED}"}} = {SEEN} * on ({of_target}) {pace} / on ({of_target}) (sum by ({of_target}) ({counted}) > 0)
+          or on ({of_target}) {ONCE}{{of="{PASSED}"}}
+    """)
 
 
 # --- What was spent and what it bought, hour by hour: what a review of last month is put together from once the counters are gone.
@@ -91,16 +80,13 @@ def _spend(dialect: Dialect) -> list[Record]:
     """GPU time and what it costs: GPU seconds, USD, joules, grams."""
     by_target = dialect.labels(*TARGET)
     rules = [
-        Record(
-            "target:llm_serving_gpu_seconds:increase1h",
-            f"sum by ({by_target}, state, rate) ({_once(dialect, 'gpu_seconds_total', 'state', 'rate')})",
-            "GPU seconds of a target in the last hour by state and rate",
-        ),
-        Record(
-            COST,
-            f"sum by ({by_target}, phase, rate, method) ({_once(dialect, 'cost_usd_total', 'phase', 'rate', 'method')})",
-            "USD of a target's GPU time in the last hour by what it went to; the phases add up to all of it",
-        ),
+        *write_records(f"""
+            ## GPU seconds of a target in the last hour by state and rate
+            target:llm_serving_gpu_seconds:increase1h =
+              sum by ({by_target}, state, rate) ({_once(dialect, "gpu_seconds_total", "state", "rate")})
+            ## USD of a target's GPU time in the last hour by what it went to; the phases add up to all of it
+            {COST} = sum by ({by_target}, phase, rate, method) ({_once(dialect, "cost_usd_total", "phase", "rate", "method")})
+        """),
     ]
     for counter, about in (
         ("energy_joules_total", "joules that its GPUs used"),
@@ -110,11 +96,10 @@ def _spend(dialect: Dialect) -> list[Record]:
     ):
         rules.append(Record(_hourly(counter), _increase(dialect, counter), f"{about} in the last hour"))
     rules += [
-        Record(
-            MODEL_COST,
-            f"sum by ({dialect.labels(*MODEL, 'phase')}) ({COST})",
-            "USD of all GPU time of a model's replicas in the last hour by what it went to",
-        ),
+        *write_records(f"""
+            ## USD of all GPU time of a model's replicas in the last hour by what it went to
+            {MODEL_COST} = sum by ({dialect.labels(*MODEL, "phase")}) ({COST})
+        """),
         Record(
             FLEET_COST,
             # labels tell one from the other: the cost of energy has no phase
@@ -138,15 +123,13 @@ def _tokens(dialect: Dialect) -> Iterator[Record]:
 
 def _requests(dialect: Dialect) -> Iterator[Record]:
     finished = "requests_finished_total"
-    yield Record(
-        _hourly(finished), _increase(dialect, finished, "reason"), "finished requests in the last hour, every reason"
-    )
     each = _once(dialect, "slo_events_total", "slo", "outcome", "source", "threshold")
-    yield Record(
-        _hourly("slo_events_total"),
-        f"sum by ({dialect.labels(*TARGET)}, slo, outcome) ({each})",
-        "good and bad events of each objective in the last hour",
-    )
+    yield from write_records(f"""
+        ## finished requests in the last hour, every reason
+        {_hourly(finished)} = {_increase(dialect, finished, "reason")}
+        ## good and bad events of each objective in the last hour
+        {_hourly("slo_events_total")} = sum by ({dialect.labels(*TARGET)}, slo, outcome) ({each})
+    """)
 
 
 def _hourly(counter: str) -> str:
@@ -210,27 +193,25 @@ def per_token(dialect: Dialect, settings: Settings) -> Group:
 def _per_token(dialect: Dialect, settings: Settings) -> Iterator[Record]:
     by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
     by_phase = dialect.labels(*MODEL, "phase")
-    yield Record(
-        _COST_6H,
-        f"sum by ({by_target}, phase) ({apply_over_hours(dialect, 'sum_over_time', COST, RATIO_SECONDS)})",
-        "USD of a target's GPU time in six whole hours by what it went to",
-    )
     share = f"sum by ({by_target}) ({_COST_6H}) / on ({by_target}) (sum by ({by_target}) ({_COST_6H}{{{_SERVED}}}) > 0)"
-    yield Record(
-        _ALLOCATED,
-        f"{_COST_6H}{{{_SERVED}}} * on ({by_target}) group_left () ({share})",
-        "the same with all other time borne by prefill and decode, in proportion; absent where a target did neither",
-    )
     about = (
         "tokens of six whole hours, of targets and hours that have a price; prefill computed, decode generated, blended: prompt as sent "
         "and decode"
     )
     priced = f"and on ({by_target}) {COST}"
     of_phases = apply_over_hours(dialect, "sum_over_time", f"({PHASE_TOKENS} {priced})", RATIO_SECONDS)
-    yield Record(_TOKENS_6H, f"sum by ({by_phase}) ({of_phases})", about)
     sent = f'({PROMPT_TOKENS} + on ({by_target}) {PHASE_TOKENS}{{phase="decode"}} {priced})'
     of_both = apply_over_hours(dialect, "sum_over_time", sent, RATIO_SECONDS)
-    yield Record(_TOKENS_6H, f"sum by ({by_model}) ({of_both})", about, {"phase": "blended"})
+    yield from write_records(f"""
+        ## USD of a target's GPU time in six whole hours by what it went to
+        {_COST_6H} = sum by ({by_target}, phase) ({apply_over_hours(dialect, "sum_over_time", COST, RATIO_SECONDS)})
+        ## the same with all other time borne by prefill and decode, in proportion; absent where a target did neither
+        {_ALLOCATED} = {_COST_6H}{{{_SERVED}}} * on ({by_target}) group_left () ({share})
+        ## {about}
+        {_TOKENS_6H} = sum by ({by_phase}) ({of_phases})
+        ## {about}
+        {_TOKENS_6H}{{phase="blended"}} = sum by ({by_model}) ({of_both})
+    """)
     about = (
         "USD per million tokens over six whole hours: busy, of the time that a phase took; allocated, with idle, down and unattributed "
         "time borne by the tokens (blended: of replicas that served nothing, too)"
@@ -266,33 +247,19 @@ def shares(dialect: Dialect, settings: Settings) -> Group:
     least = settings.alerts["TokenExplosion"]["days"]
     return Group(
         "llm-serving.cost.shares",
-        (
-            Record(
-                DAYS_COST,
-                apply_over_hours(dialect, "sum_over_time", MODEL_COST, DAY),
-                "USD of all GPU time of a model's replicas in 24 whole hours by what it went to",
-            ),
-            Record(
-                IDLE_SHARE,
-                f'sum by ({by_model}) ({DAYS_COST}{{phase="idle"}}) / on ({by_model}) (sum by ({by_model}) ({DAYS_COST}) > 0)',
-                "share of that spend that went to idle time",
-            ),
-            Record(
-                IDLE_SHARE.replace("model:", "fleet:"),
-                f'sum by ({by_all}) ({DAYS_COST}{{phase="idle"}}) / on ({by_all}) (sum by ({by_all}) ({DAYS_COST}) > 0)',
-                "the same of all models",
-            ),
-            Record(
-                RUN_RATE,
-                apply_over_hours(dialect, "avg_over_time", FLEET_COST, WEEK),
-                "USD per hour, GPU time and energy, mean over those hours of seven days that were seen",
-            ),
-            Record(
-                TOKENS_MEDIAN,
-                same_hour(dialect, TOKENS, 0.0, least),
-                "tokens/s in the hour that ends now, median of the last seven days",
-            ),
-        ),
+        write_records(f"""
+            ## USD of all GPU time of a model's replicas in 24 whole hours by what it went to
+            {DAYS_COST} = {apply_over_hours(dialect, "sum_over_time", MODEL_COST, DAY)}
+            ## share of that spend that went to idle time
+            {IDLE_SHARE} = sum by ({by_model}) ({DAYS_COST}{{phase="idle"}}) / on ({by_model}) (sum by ({by_model}) ({DAYS_COST}) > 0)
+            ## the same of all models
+            {IDLE_SHARE.replace("model:", "fleet:")} = sum by ({by_all}) ({DAYS_COST}{{phase="idle"}})
+              / on ({by_all}) (sum by ({by_all}) ({DAYS_COST}) > 0)
+            ## USD per hour, GPU time and energy, mean over those hours of seven days that were seen
+            {RUN_RATE} = {apply_over_hours(dialect, "avg_over_time", FLEET_COST, WEEK)}
+            ## tokens/s in the hour that ends now, median of the last seven days
+            {TOKENS_MEDIAN} = {same_hour(dialect, TOKENS, 0.0, least)}
+        """),
         INTERVAL_SECONDS / dialect.time_scale,
     )
 
@@ -316,37 +283,19 @@ def replicas(dialect: Dialect, settings: Settings) -> Group:
     )
     return Group(
         "llm-serving.cost.replicas",
-        (
-            Record(
-                _PRESENT,
-                dialect.apply_over_time("avg_over_time", PRESENT, HOUR),
-                "replicas that serve, or sleep and could be woken, mean of the last hour",
-            ),
-            Record(
-                _REQUIRED,
-                dialect.apply_over_time("max_over_time", REQUIRED, HOUR),
-                "replicas that the demand needed at most within the last hour, without and with a reserve",
-            ),
-            Record(
-                _PRICED,
-                dialect.apply_over_time("avg_over_time", priced, HOUR, 5 * 60.0),
-                "replicas whose GPU time has a price, in whatever state, mean of the last hour",
-            ),
-            Record(
-                _REPLICA_COST,
-                f"sum by ({by_model}) ({MODEL_COST}) / on ({by_model}) ({_PRICED} > 0)",
-                "USD of one replica's GPU time in the last hour, mean of those that have a price",
-            ),
-            Record(
-                "model:llm_serving_overprovisioned_cost_usd:sum1h",
-                f"clamp_min({_PRESENT} - on ({by_model}) {reserved}, 0) {of_one}",
-                "USD of the replicas that ran in the last hour beyond those needed with a reserve; absent where these are not known",
-            ),
-            Record(
-                "model:llm_serving_reserve_cost_usd:sum1h",
-                f"clamp_min({running} - on ({by_model}) {bare}, 0) {of_one}",
-                "USD of the reserve for a lost node in the last hour, as far as so many ran",
-            ),
-        ),
+        write_records(f"""
+            ## replicas that serve, or sleep and could be woken, mean of the last hour
+            {_PRESENT} = {dialect.apply_over_time("avg_over_time", PRESENT, HOUR)}
+            ## replicas that the demand needed at most within the last hour, without and with a reserve
+            {_REQUIRED} = {dialect.apply_over_time("max_over_time", REQUIRED, HOUR)}
+            ## replicas whose GPU time has a price, in whatever state, mean of the last hour
+            {_PRICED} = {dialect.apply_over_time("avg_over_time", priced, HOUR, 5 * 60.0)}
+            ## USD of one replica's GPU time in the last hour, mean of those that have a price
+            {_REPLICA_COST} = sum by ({by_model}) ({MODEL_COST}) / on ({by_model}) ({_PRICED} > 0)
+            ## USD of the replicas that ran in the last hour beyond those needed with a reserve; absent where these are not known
+            model:llm_serving_overprovisioned_cost_usd:sum1h = clamp_min({_PRESENT} - on ({by_model}) {reserved}, 0) {of_one}
+            ## USD of the reserve for a lost node in the last hour, as far as so many ran
+            model:llm_serving_reserve_cost_usd:sum1h = clamp_min({running} - on ({by_model}) {bare}, 0) {of_one}
+        """),
         INTERVAL_SECONDS / dialect.time_scale,
     )

@@ -18,7 +18,7 @@ from llm_serving_alerts.promql import (
     clauses,
     series,
 )
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.rules import Group, Record, write_records
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.clients.stored_labels import take_exported
 
@@ -49,15 +49,6 @@ def join_ranks(dialect: Dialect, replicas: str, ready: str) -> Iterator[Record]:
         each = dialect.bare(series("target_replica_ranks", _NAMED, of=of), "target", "replica_name")
         return f"({_OWN} * 0 + on ({of_target}) group_left (replica_name) {each})"
 
-    yield Record(
-        _OWN,
-        f"{replicas} * on ({of_target}) group_left () {ready}",
-        "1 for a target that is ready, 0 for another; front ends left out",
-    )
-    yield Record(_RANKS, f"max by ({by_replica}) {ranks('replica')}", "ranks that a replica of several targets has")
-    yield Record(
-        _SHOWN, f"sum by ({by_replica}) {ranks('target')}", "those of them that are on the pages of its targets"
-    )
     whole = f"{ranks('target')} unless on ({by_replica}) {_SHOWN} > {_RANKS}"
     one = f"topk by ({of_target}) (1, max by ({dialect.key('target', 'replica_name')}) ({whole})) > bool 0"
     itself = dialect.bare(series("target_info"), "target")
@@ -68,33 +59,31 @@ def join_ranks(dialect: Dialect, replicas: str, ready: str) -> Iterator[Record]:
             f'or on ({of_target}) label_replace({itself}, "replica_name", "$1", "target", "(.+)")',
         ),
     )
-    yield Record(REPLICAS, dialect.with_own(parts), "1 for each target, with the replica that it is a part of")
     before = dialect.apply_over_time("max_over_time", _SHOWN, HOUR)
-    yield Record(
-        LACKING,
-        clauses(
-            ("ranks that were there within the hour, and are not", f"{before} - {_SHOWN} > 0"),
-            ("of a replica that has not all of them", f"and on ({by_replica}) {_SHOWN} < {_RANKS}"),
-        ),
-        "ranks of a replica that have gone, where some have",
-    )
     own = of_replica(dialect, _OWN)
-    yield Record(
-        WHOLE,
-        f"min by ({by_replica}) ({own}) unless on ({by_replica}) {LACKING} or on ({by_replica}) {LACKING} * 0",
-        "1 for a replica all of whose ranks serve, 0 for another",
-    )
-    yield Record(
-        "target:llm_serving_ready:max",
-        f"max by ({dialect.labels('target', 'model_name', 'role')}) "
-        f"({of_replica(dialect, f'({_OWN} * 0 + 1)')} * on ({by_replica}) group_left () {WHOLE})",
-        "1 for a replica that serves, 0 for one that does not; of ranks that share experts, whether all of them do",
-    )
-    yield Record(
-        REPLICA_NODES,
-        f"max by ({dialect.labels(*REPLICA, 'node')}) ({of_replica(dialect, NODES)})",
-        "1 for each node that a replica spans",
-    )
+    yield from write_records(f"""
+        ## 1 for a target that is ready, 0 for another; front ends left out
+        {_OWN} = {replicas} * on ({of_target}) group_left () {ready}
+        ## ranks that a replica of several targets has
+        {_RANKS} = max by ({by_replica}) {ranks("replica")}
+        ## those of them that are on the pages of its targets
+        {_SHOWN} = sum by ({by_replica}) {ranks("target")}
+        ## 1 for each target, with the replica that it is a part of
+        {REPLICAS} = {dialect.with_own(parts)}
+        ## ranks of a replica that have gone, where some have
+        {LACKING} =
+          # ranks that were there within the hour, and are not
+          {before} - {_SHOWN} > 0
+          # of a replica that has not all of them
+          and on ({by_replica}) {_SHOWN} < {_RANKS}
+        ## 1 for a replica all of whose ranks serve, 0 for another
+        {WHOLE} = min by ({by_replica}) ({own}) unless on ({by_replica}) {LACKING} or on ({by_replica}) {LACKING} * 0
+        ## 1 for a replica that serves, 0 for one that does not; of ranks that share experts, whether all of them do
+        target:llm_serving_ready:max = max by ({dialect.labels("target", "model_name", "role")})
+          ({of_replica(dialect, f"({_OWN} * 0 + 1)")} * on ({by_replica}) group_left () {WHOLE})
+        ## 1 for each node that a replica spans
+        {REPLICA_NODES} = max by ({dialect.labels(*REPLICA, "node")}) ({of_replica(dialect, NODES)})
+    """)
 
 
 # --- What was there: models, replicas, nodes and exporters, written down every five minutes and looked back at.
@@ -161,23 +150,17 @@ def _scraped(dialect: Dialect) -> Iterator[Record]:
     of_target = dialect.key("target")
     named = dialect.one(series("target_info", 'model_name!=""'), *TARGET)
     up = dialect.bare(series("target_up"), "target")
-    yield Record(
-        SEEN_TARGETS,
-        f"{named} * on ({of_target}) group_left () {up}",
-        "whether a target with its model answers, at a moment",
-    )
-    yield Record(SEEN_EXPORTERS, EXPORTERS, "1 for each exporter that is scraped, at a moment")
-    yield Record(
-        _ANSWERED,
-        f"max by ({dialect.key('node')}) ({EXPORTERS}{{{EACH_NODE}}}) * 0 + time()",
-        "when the exporter of a node was last scraped, at a moment",
-    )
     stated = dialect.stated(series("expected_replicas"))
-    yield Record(
-        _STATED_SEEN,
-        f"max by ({dialect.labels(*MODEL, 'job', 'instance')}) ({stated})",
-        "expected replicas by who states them, at a moment",
-    )
+    yield from write_records(f"""
+        ## whether a target with its model answers, at a moment
+        {SEEN_TARGETS} = {named} * on ({of_target}) group_left () {up}
+        ## 1 for each exporter that is scraped, at a moment
+        {SEEN_EXPORTERS} = {EXPORTERS}
+        ## when the exporter of a node was last scraped, at a moment
+        {_ANSWERED} = max by ({dialect.key("node")}) ({EXPORTERS}{{{EACH_NODE}}}) * 0 + time()
+        ## expected replicas by who states them, at a moment
+        {_STATED_SEEN} = max by ({dialect.labels(*MODEL, "job", "instance")}) ({stated})
+    """)
 
 
 def _said(dialect: Dialect) -> Iterator[Record]:
@@ -206,33 +189,25 @@ def _replaced(dialect: Dialect, stated: str) -> str:
 
 def _moments(dialect: Dialect) -> Iterator[Record]:
     by_model = dialect.labels(*MODEL)
-    yield Record(_ALIVE_SEEN, f"{ALIVE} > 0", "targets of a model that are not down, at a moment")
     # only while they are there: what a model did in its last hour is not forgotten in the hour after
     tokens = dialect.apply_over_time("max_over_time", "model:llm_serving_phase_tokens:rate5m", HOUR)
-    yield Record(
-        _TOKENS,
-        f"max by ({by_model}) ({tokens}) and on ({by_model}) {ALIVE} > 0",
-        "most tokens/s of a phase within an hour, at a moment",
-    )
     on_node = f"count by ({dialect.labels(*MODEL, 'node')}) ({REPLICA_NODES} and on ({dialect.labels(*REPLICA)}) {WHOLE} == 1)"
-    yield Record(_REPLICAS, on_node, "ready replicas of a model that touch a node, at a moment")
-    yield Record(
-        _SERVING,
-        f"{_REPLICAS} * 0 + time()",
-        "when a node was last seen to have ready replicas of a model, at a moment",
-    )
     ours = dialect.apply_over_time("last_over_time", _SERVING, DAY)
     ready = f"max by ({dialect.key('node')}) ({_condition()} == 1)"
-    yield Record(
-        _KUBE_READY,
-        f"{ready} * 0 + time() and on ({dialect.key('node')}) {ours}",
-        "when Kubernetes last called a node of ours ready, at a moment",
-    )
-    yield Record(
-        _WORKLOADS,
-        f"max by ({', '.join(dict.fromkeys((*dialect.identity_of(MODEL), *MODEL, *_PLACE)))}) ({_placed(dialect)}) >= bool 0",
-        "the workloads of a model, at a moment: those that kube-state-metrics knows, where it knows what the pods are of",
-    )
+    yield from write_records(f"""
+        ## targets of a model that are not down, at a moment
+        {_ALIVE_SEEN} = {ALIVE} > 0
+        ## most tokens/s of a phase within an hour, at a moment
+        {_TOKENS} = max by ({by_model}) ({tokens}) and on ({by_model}) {ALIVE} > 0
+        ## ready replicas of a model that touch a node, at a moment
+        {_REPLICAS} = {on_node}
+        ## when a node was last seen to have ready replicas of a model, at a moment
+        {_SERVING} = {_REPLICAS} * 0 + time()
+        ## when Kubernetes last called a node of ours ready, at a moment
+        {_KUBE_READY} = {ready} * 0 + time() and on ({dialect.key("node")}) {ours}
+        ## the workloads of a model, at a moment: those that kube-state-metrics knows, where it knows what the pods are of
+        {_WORKLOADS} = max by ({", ".join(dict.fromkeys((*dialect.identity_of(MODEL), *MODEL, *_PLACE)))}) ({_placed(dialect)}) >= bool 0
+    """)
 
 
 def _placed(dialect: Dialect) -> str:
@@ -279,30 +254,24 @@ def _memory(dialect: Dialect, settings: Settings) -> Iterator[Record]:
     def last(record: str, seconds: float = settings.memory_seconds, function: str = "last_over_time") -> str:
         return dialect.apply_over_time(function, record, seconds)
 
-    yield Record(HAD, last(_ALIVE_SEEN), "targets of a model that were not down when some last were")
     # what an autoscaler needed last week is not missed today
     of_day, of_all = (last(_ALIVE_SEEN, seconds, "max_over_time") for seconds in (DAY, settings.memory_seconds))
-    yield Record(
-        MOST,
-        f"{of_day} or on ({by_model}) {of_all}",
-        "targets of a model that were not down at most, in the last day in which it was there",
-    )
-    yield Record(
-        SERVED, f"{last(_TOKENS)} > bool 0", "1 for a model that worked in the last hour in which it was there"
-    )
-    yield Record(
-        _KUBE_REPLICAS,
-        _kube_replicas(dialect, settings),
-        "replicas that kube-state-metrics says are wanted of a workload of ours, there or gone",
-    )
-    yield Record(
-        UNWANTED,
-        _unwanted(dialect, settings),
-        "1 for a model of whose workloads kube-state-metrics knows none that wants replicas, or that are Jobs",
-    )
     serving = f"max by ({of_node}) ({last(_SERVING)})"
     together = dialect.length(_TOGETHER_SECONDS)
-    yield Record(NODE_SERVED, serving, "when a node was last seen to have ready replicas")
+    yield from write_records(f"""
+        ## targets of a model that were not down when some last were
+        {HAD} = {last(_ALIVE_SEEN)}
+        ## targets of a model that were not down at most, in the last day in which it was there
+        {MOST} = {of_day} or on ({by_model}) {of_all}
+        ## 1 for a model that worked in the last hour in which it was there
+        {SERVED} = {last(_TOKENS)} > bool 0
+        ## replicas that kube-state-metrics says are wanted of a workload of ours, there or gone
+        {_KUBE_REPLICAS} = {_kube_replicas(dialect, settings)}
+        ## 1 for a model of whose workloads kube-state-metrics knows none that wants replicas, or that are Jobs
+        {UNWANTED} = {_unwanted(dialect, settings)}
+        ## when a node was last seen to have ready replicas
+        {NODE_SERVED} = {serving}
+    """)
     yield Record(
         ON_NODE,
         # what had left the node before is not on it

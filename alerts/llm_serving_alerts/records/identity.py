@@ -21,7 +21,7 @@ from llm_serving_alerts.promql import (
     Dialect,
     series,
 )
-from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record, write_records
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.catalogue.spec import PLACE_LABELS
 
@@ -95,17 +95,13 @@ def _gpus(dialect: Dialect) -> Iterator[Record]:
     of_gpu, place = dialect.key("gpu"), dialect.key("gpu", "gpu_name", "node")
     shown = dialect.written(series("gpu_up"), "node")
     # one card that two exporters call by different nodes is one card: the one that reads it knows best
-    yield Record(
-        GPUS,
-        f"(topk by ({of_gpu}) (1, max by ({place}) ({shown}))) >= bool 0",
-        "1 for each GPU that an exporter shows, with its name and its node",
-    )
     before = dialect.apply_over_time("last_over_time", GPUS, _GPU_SECONDS, _STEP_SECONDS)
-    yield Record(
-        KNOWN_GPUS,
-        f"{GPUS} or on ({of_gpu}) topk by ({of_gpu}) (1, {before})",
-        "the same, also of a GPU that has gone within an hour",
-    )
+    yield from write_records(f"""
+        ## 1 for each GPU that an exporter shows, with its name and its node
+        {GPUS} = (topk by ({of_gpu}) (1, max by ({place}) ({shown}))) >= bool 0
+        ## the same, also of a GPU that has gone within an hour
+        {KNOWN_GPUS} = {GPUS} or on ({of_gpu}) topk by ({of_gpu}) (1, {before})
+    """)
 
 
 def claims(dialect: Dialect, settings: Settings) -> Group:

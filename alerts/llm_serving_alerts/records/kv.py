@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.promql import ENGINE, MODEL, TARGET, Dialect, clauses, series
-from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record, write_records
 from llm_serving_alerts.settings import Settings
 
 HITS, QUERIES = "prefix_cache_hit_tokens", "prefix_cache_query_tokens"
@@ -20,21 +20,15 @@ def kv(dialect: Dialect, settings: Settings) -> tuple[Group, Group]:
 def _gauges(dialect: Dialect) -> list[Record]:
     by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
     rules = [
-        Record(
-            "engine:llm_serving_kv_cache_usage_ratio:max",
-            dialect.one(series("kv_cache_usage_ratio"), *ENGINE),
-            "share of an engine's KV cache that live requests hold",
-        ),
-        Record(
-            "engine:llm_serving_kv_cache_usage_ratio:avg5m",
-            dialect.apply_over_time("avg_over_time", "engine:llm_serving_kv_cache_usage_ratio:max", 300),
-            "its mean over 5m",
-        ),
-        Record(
-            "model:llm_serving_kv_cache_usage_ratio:max",
-            f"max by ({by_model}) (engine:llm_serving_kv_cache_usage_ratio:max)",
-            "the fullest engine's",
-        ),
+        *write_records(f"""
+            ## share of an engine's KV cache that live requests hold
+            engine:llm_serving_kv_cache_usage_ratio:max = {dialect.one(series("kv_cache_usage_ratio"), *ENGINE)}
+            ## its mean over 5m
+            engine:llm_serving_kv_cache_usage_ratio:avg5m =
+              {dialect.apply_over_time("avg_over_time", "engine:llm_serving_kv_cache_usage_ratio:max", 300)}
+            ## the fullest engine's
+            model:llm_serving_kv_cache_usage_ratio:max = max by ({by_model}) (engine:llm_serving_kv_cache_usage_ratio:max)
+        """),
     ]
     for gauge, about in (
         ("kv_cache_used_tokens", "KV tokens that live requests hold"),
@@ -85,16 +79,13 @@ def _counted(dialect: Dialect, settings: Settings) -> list[Record]:
         )
     least = settings.alerts["HitRateDropped"]["tokens"]
     rules += [
-        Record(
-            "model:llm_serving_prefix_cache_hit:ratio_rate5m",
-            f"model:llm_serving_{HITS}:rate5m / (model:llm_serving_{QUERIES}:rate5m > 0)",
-            "prefix hit rate over 5m",
-        ),
-        Record(
-            "model:llm_serving_prefix_cache_hit:ratio_increase30m",
-            f"model:llm_serving_{HITS}:increase30m / (model:llm_serving_{QUERIES}:increase30m >= {least:g})",
-            "prefix hit rate over 30m of settled replicas, where enough was looked up",
-        ),
+        *write_records(f"""
+            ## prefix hit rate over 5m
+            model:llm_serving_prefix_cache_hit:ratio_rate5m = model:llm_serving_{HITS}:rate5m / (model:llm_serving_{QUERIES}:rate5m > 0)
+            ## prefix hit rate over 30m of settled replicas, where enough was looked up
+            model:llm_serving_prefix_cache_hit:ratio_increase30m =
+              model:llm_serving_{HITS}:increase30m / (model:llm_serving_{QUERIES}:increase30m >= {least:g})
+        """),
     ]
     rules.append(
         Record(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from llm_serving_alerts.promql import ENGINE, HOUR, MINUTE, TARGET, Dialect, buckets, clauses, series, sums
 from llm_serving_alerts.records.targets import of_kind
 from llm_serving_alerts.records.traffic import STALLED
-from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record, write_records
 from llm_serving_alerts.settings import AlertSettings, Settings
 
 # --- What each replica showed in five minutes, and sums of these, beside what makes others its peers: the ground that `outliers` compares
@@ -85,59 +85,40 @@ def blocks(dialect: Dialect, settings: Settings) -> Group:
     no_room = (
         f"({fullest} > {FULL:g} or on ({by_target}) {running} / target:llm_serving_batch_limit_requests:sum > {FULL:g})"
     )
-    records = (
-        Record(AGE, _age(dialect), "seconds since the start of each ready replica"),
-        Record(
-            PEER,
-            _peer(dialect, settings),
-            "1 for each ready replica past its first minutes, and those after it stood still, with what its peers share",
-        ),
-        Record(
-            COMPUTED,
-            _settled(dialect, _grown(dialect, series("prefill_tokens_total"))),
-            "prompt tokens that it computed in 5m",
-        ),
-        Record(GAPS, _settled(dialect, gaps), "gaps between two tokens of an answer in 5m"),
-        Record(
-            GAP_SECONDS,
-            f"({gap_seconds}) * on ({by_target}) {busy('decode')} / on ({by_target}) ({busy('prefill|decode')} > 0)",
-            "their seconds, added up, without the share of prefill in its busy time",
-        ),
-        Record(
-            CEILING_SECONDS,
-            _settled(dialect, f"{gaps} * on ({dialect.key(*ENGINE)}) group_left () ({least_gap})"),
-            "what these gaps would take at the decode ceiling of the replica's own batch and context",
-        ),
-        Record(
-            _EXCUSED,
-            clauses(
-                ("more to compute than its peers", f"({than_peers}) * 0 + 1"),
-                (
-                    "or, as bursts may hit all of them, more than in most of its last hour",
-                    f"or on ({by_target}) ({than_itself}) * 0 + 1",
-                ),
-                (
-                    "or no room for more at some moment, where it is asked besides whether its decode is slow",
-                    f"or on ({by_target}) ({no_room} and on ({by_target}) {CEILING_SECONDS}) * 0 + 1",
-                ),
-            ),
-            "1 for a replica whose queue is made by what it was given, not by itself",
-        ),
-        Record(
-            _LEFT_OUT,
-            f"{waited} and on ({by_target}) {excusing}",
-            "seconds in such a queue, where they are a good part of the time to first token: no measure of the replica",
-        ),
-        Record(
-            FIRST_TOKENS,
-            f"{_settled(dialect, _count(dialect, 'time_to_first_token_seconds'))} {counts}",
-            "first tokens of a settled replica in 5m, but for those behind such a queue",
-        ),
-        Record(WAITED, f"{first_seconds} {counts}", "how long requests waited for these, added up"),
-        Record(JUDGED, f"{COMPUTED} {counts}", "prompt tokens that were computed for them"),
-        Record(ENDED, count(""), "requests that ended in 5m"),
-        Record(FAILED, f"{count(bad)} or on ({by_target}) {ENDED} * 0", "requests that ended with an error in 5m"),
-    )
+    records = write_records(f"""
+        ## seconds since the start of each ready replica
+        {AGE} = {_age(dialect)}
+        ## 1 for each ready replica past its first minutes, and those after it stood still, with what its peers share
+        {PEER} = {_peer(dialect, settings)}
+        ## prompt tokens that it computed in 5m
+        {COMPUTED} = {_settled(dialect, _grown(dialect, series("prefill_tokens_total")))}
+        ## gaps between two tokens of an answer in 5m
+        {GAPS} = {_settled(dialect, gaps)}
+        ## their seconds, added up, without the share of prefill in its busy time
+        {GAP_SECONDS} = ({gap_seconds}) * on ({by_target}) {busy("decode")} / on ({by_target}) ({busy("prefill|decode")} > 0)
+        ## what these gaps would take at the decode ceiling of the replica's own batch and context
+        {CEILING_SECONDS} = {_settled(dialect, f"{gaps} * on ({dialect.key(*ENGINE)}) group_left () ({least_gap})")}
+        ## 1 for a replica whose queue is made by what it was given, not by itself
+        {_EXCUSED} =
+          # more to compute than its peers
+          ({than_peers}) * 0 + 1
+          # or, as bursts may hit all of them, more than in most of its last hour
+          or on ({by_target}) ({than_itself}) * 0 + 1
+          # or no room for more at some moment, where it is asked besides whether its decode is slow
+          or on ({by_target}) ({no_room} and on ({by_target}) {CEILING_SECONDS}) * 0 + 1
+        ## seconds in such a queue, where they are a good part of the time to first token: no measure of the replica
+        {_LEFT_OUT} = {waited} and on ({by_target}) {excusing}
+        ## first tokens of a settled replica in 5m, but for those behind such a queue
+        {FIRST_TOKENS} = {_settled(dialect, _count(dialect, "time_to_first_token_seconds"))} {counts}
+        ## how long requests waited for these, added up
+        {WAITED} = {first_seconds} {counts}
+        ## prompt tokens that were computed for them
+        {JUDGED} = {COMPUTED} {counts}
+        ## requests that ended in 5m
+        {ENDED} = {count("")}
+        ## requests that ended with an error in 5m
+        {FAILED} = {count(bad)} or on ({by_target}) {ENDED} * 0
+    """)
     return Group("llm-serving.outliers.blocks", records, MINUTELY_SECONDS / dialect.time_scale)
 
 
@@ -305,16 +286,12 @@ def _shares(dialect: Dialect, settings: Settings) -> tuple[Record, ...]:
     share = f"({failed} / ({ended} > 0))"
     work = dialect.apply_over_time("avg_over_time", "target:llm_serving_reference_work:rate5m", SHORT_SECONDS)
     return (
-        Record(
-            _ENDED_SUM,
-            with_enough(dialect, settings, ENDED, lambda of_span: of_span(ENDED)),
-            "requests that ended, over 15m with events enough, else over 30m or 1h",
-        ),
-        Record(
-            _FAILED_SUM,
-            with_enough(dialect, settings, ENDED, lambda of_span: of_span(FAILED)),
-            "those of them that ended with an error",
-        ),
+        *write_records(f"""
+            ## requests that ended, over 15m with events enough, else over 30m or 1h
+            {_ENDED_SUM} = {with_enough(dialect, settings, ENDED, lambda of_span: of_span(ENDED))}
+            ## those of them that ended with an error
+            {_FAILED_SUM} = {with_enough(dialect, settings, ENDED, lambda of_span: of_span(FAILED))}
+        """),
         Record(
             _NOISE,
             # one event more: so that few events are as wide as their long tail
@@ -338,39 +315,30 @@ def _compared(dialect: Dialect, settings: Settings) -> tuple[Record, ...]:
     settled = own_span(dialect, SHORT_SECONDS)
     idlest = median_of_others(dialect, _WORK, group, replica_is_highest=False)
     return (
-        Record(
-            OWN,
-            f"max by ({by_target}, of) ({_PACE})",
-            "what a replica shows: seconds an event (ttft, decode), share of errors, or work under a queue",
-        ),
-        Record(
-            OWN, f"max by ({by_target}) ({_FAILED_SUM} / {_ENDED_SUM})", "the same: share of errors", {"of": ERRORS}
-        ),
-        Record(
-            OWN,
-            clauses(
-                ("its work", f"max by ({by_target}) ({_WORK})"),
-                ("while requests wait", f"and on ({by_target}) {waits} > 0"),
-                ("and it does something, else it is stuck", f"and on ({by_target}) {does}"),
-                ("all of it since it began", f"and on ({by_target}) {settled}"),
-                ("and they do not wait for room", f"unless on ({by_target}) {full}"),
-            ),
-            "the same: work while requests have waited for 10m beside free KV cache",
-            {"of": QUEUE},
-        ),
-        Record(PEERS, f"max by ({by_target}, of) ({_PACE} / {AGAINST})", "what its peers would show in its place"),
-        Record(
-            PEERS,
-            f"max by ({by_target}) ({others} and on ({group}) {several})",
-            "the same, of all peers together",
-            {"of": ERRORS},
-        ),
-        Record(
-            PEERS,
-            f"max by ({by_target}) ({_WORK} * 0 + on ({group}) group_left () ({idlest}))",
-            "the same: median of their work",
-            {"of": QUEUE},
-        ),
+        *write_records(f"""
+            ## what a replica shows: seconds an event (ttft, decode), share of errors, or work under a queue
+            {OWN} = max by ({by_target}, of) ({_PACE})
+            ## the same: share of errors
+            {OWN}{{of="{ERRORS}"}} = max by ({by_target}) ({_FAILED_SUM} / {_ENDED_SUM})
+            ## the same: work while requests have waited for 10m beside free KV cache
+            {OWN}{{of="{QUEUE}"}} =
+              # its work
+              max by ({by_target}) ({_WORK})
+              # while requests wait
+              and on ({by_target}) {waits} > 0
+              # and it does something, else it is stuck
+              and on ({by_target}) {does}
+              # all of it since it began
+              and on ({by_target}) {settled}
+              # and they do not wait for room
+              unless on ({by_target}) {full}
+            ## what its peers would show in its place
+            {PEERS} = max by ({by_target}, of) ({_PACE} / {AGAINST})
+            ## the same, of all peers together
+            {PEERS}{{of="{ERRORS}"}} = max by ({by_target}) ({others} and on ({group}) {several})
+            ## the same: median of their work
+            {PEERS}{{of="{QUEUE}"}} = max by ({by_target}) ({_WORK} * 0 + on ({group}) group_left () ({idlest}))
+        """),
         *_found(dialect, settings),
     )
 

@@ -23,7 +23,7 @@ from llm_serving_alerts.external import (
 from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, NODES, TARGET, WEEK, Dialect, clauses, series
 from llm_serving_alerts.records.node_loss import LARGEST, PRESENT
 from llm_serving_alerts.records.targets import group_workloads, in_replicas, name_model, of_fleet
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.rules import Group, Record, write_records
 from llm_serving_alerts.settings import Settings, Workload
 from llm_serving_exporter.clients.stored_labels import take_exported
 
@@ -181,25 +181,18 @@ def autoscaling(dialect: Dialect, settings: Settings) -> Group:
         "llm-serving.autoscaling",
         (
             Record(_MOST, clauses(*parts), "replicas that an autoscaler may have, or had within the last hour"),
-            Record(
-                HEADROOM,
-                clauses(
-                    (
-                        "replicas that survive once the autoscaler has added what it may",
-                        f"({_MOST} - on ({by_model}) {LARGEST})",
-                    ),
-                    (
-                        "for each that survives now",
-                        f"/ on ({by_model}) ({_READY_REPLICAS} - on ({by_model}) {LARGEST} > 0)",
-                    ),
-                    (
-                        "as long as it has got what it asked for",
-                        f"and on ({by_model}) {_READY_REPLICAS} >= on ({by_model}) {_DESIRED}",
-                    ),
-                    ("and may have more", f"and on ({by_model}) {_MOST} > on ({by_model}) {_READY_REPLICAS}"),
-                ),
-                "how many times as many replicas would survive the loss of the largest node if the autoscaler added what it may",
-            ),
+            *write_records(f"""
+                ## how many times as many replicas would survive the loss of the largest node if the autoscaler added what it may
+                {HEADROOM} =
+                  # replicas that survive once the autoscaler has added what it may
+                  ({_MOST} - on ({by_model}) {LARGEST})
+                  # for each that survives now
+                  / on ({by_model}) ({_READY_REPLICAS} - on ({by_model}) {LARGEST} > 0)
+                  # as long as it has got what it asked for
+                  and on ({by_model}) {_READY_REPLICAS} >= on ({by_model}) {_DESIRED}
+                  # and may have more
+                  and on ({by_model}) {_MOST} > on ({by_model}) {_READY_REPLICAS}
+            """),
         ),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_alerts.external import KUBE_REPLICAS
 from llm_serving_alerts.promql import MINUTE, TARGETS, WORKLOAD, Dialect, clauses, one_of, series
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.rules import Group, Record, write_records
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.clients.stored_labels import take_exported
 
@@ -28,19 +28,14 @@ def workloads(dialect: Dialect, settings: Settings) -> Group:
     by_workload = dialect.labels(*WORKLOAD)
     return Group(
         "llm-serving.workloads",
-        (
-            Record(
-                WORKLOADS,
-                _info(dialect),
-                "1 for a target that is ready, 0 for one whose answer nobody can read, with its workload; reader: the exporter's version",
-            ),
-            Record(ANSWERING, f"count by ({by_workload}) ({WORKLOADS})", "replicas of a workload that answer"),
-            Record(
-                WANTED,
-                f"sum by ({by_workload}) ({_wanted(dialect)})",
-                "pods that kube-state-metrics says are wanted of a workload that has replicas",
-            ),
-        ),
+        write_records(f"""
+            ## 1 for a target that is ready, 0 for one whose answer nobody can read, with its workload; reader: the exporter's version
+            {WORKLOADS} = {_info(dialect)}
+            ## replicas of a workload that answer
+            {ANSWERING} = count by ({by_workload}) ({WORKLOADS})
+            ## pods that kube-state-metrics says are wanted of a workload that has replicas
+            {WANTED} = sum by ({by_workload}) ({_wanted(dialect)})
+        """),
         INTERVAL_SECONDS / dialect.time_scale,
     )
 
@@ -130,16 +125,14 @@ def _lost(dialect: Dialect) -> Group:
     of_signal = dialect.labels(*WORKLOAD, "signal")
     return Group(
         "llm-serving.signals",
-        (
-            Record(
-                LOST,
-                clauses(
-                    ("lacking now", _count_lacking(dialect, "version", "signal", "reason")),
-                    ("all replicas had it", f"and on ({of_signal}) {was_whole}"),
-                ),
-                "replicas that lack a signal which all of the workload had, by version and reason",
-            ),
-        ),
+        write_records(f"""
+            ## replicas that lack a signal which all of the workload had, by version and reason
+            {LOST} =
+              # lacking now
+              {_count_lacking(dialect, "version", "signal", "reason")}
+              # all replicas had it
+              and on ({of_signal}) {was_whole}
+        """),
         INTERVAL_SECONDS / dialect.time_scale,
     )
 
@@ -160,19 +153,16 @@ def _memory(dialect: Dialect, settings: Settings) -> Group:
     return Group(
         "llm-serving.signals.memory",
         (
-            Record(
-                _SEEN,
-                f"{replicas} > bool 0",
-                "1 at each moment at which replicas of a workload answer, by the version of the exporters that read them",
-            ),
-            Record(
-                _BROKEN,
-                clauses(
-                    ("a replica lacks it", f"{_count_lacking(dialect, READER, 'signal')} > bool 0"),
-                    ("no replica has it: nothing to do, or not asked for", f"or on ({of_signal}) ({everywhere}) * 0"),
-                ),
-                "1 at each moment at which a replica of a workload lacks a signal, 0 at which nobody has it for a reason that is none",
-            ),
+            *write_records(f"""
+                ## 1 at each moment at which replicas of a workload answer, by the version of the exporters that read them
+                {_SEEN} = {replicas} > bool 0
+                ## 1 at each moment at which a replica of a workload lacks a signal, 0 at which nobody has it for a reason that is none
+                {_BROKEN} =
+                  # a replica lacks it
+                  {_count_lacking(dialect, READER, "signal")} > bool 0
+                  # no replica has it: nothing to do, or not asked for
+                  or on ({of_signal}) ({everywhere}) * 0
+            """),
             Record(
                 WHOLE,
                 clauses(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from llm_serving_alerts.promql import DAY, ENGINE, HOUR, MINUTE, MODEL, WEEK, Dialect, seconds_text, series
 from llm_serving_alerts.records.baselines import INTERVAL_SECONDS
-from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record, write_records
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.model.target import Role
 
@@ -164,21 +164,17 @@ def _covers(dialect: Dialect, remembered: float) -> Iterator[Record]:
     timed = dialect.apply_over_time("sum_over_time", _ttft("5m", FRONT), HOUR, _RATE_SECONDS)
     # with split pools both sides finish a request
     finished = dialect.apply_over_time("sum_over_time", f'{_FINISHED}{{role!~"frontend|prefill"}}', HOUR, _RATE_SECONDS)
-    yield Record(
-        COVERED,
-        f"sum by ({by}) ({timed}) / on ({by}) (sum by ({by}) ({finished}) * {_RATE_SECONDS:g} > 0)",
-        "first tokens that front doors timed for their clients, per request that the engines finished, over 1h",
-    )
     served = f"sum by ({by}) ({finished}) > 0"
     # one that has gone is remembered as long as any window may be of it
     before = f"({dialect.apply_over_time('max_over_time', COVERS, remembered, HOUR)} > 0)"
     last = f"last_over_time({COVERS}[{dialect.duration(_GAP_SECONDS)}])"
-    yield Record(
-        COVERS,
-        f"({COVERED} >= bool {ENOUGH:g}) or on ({by}) ({served} and on ({by}) {before}) * 0"
-        f" or on ({by}) ({last} and on ({by}) {_ttft('5m', ENGINES)})",
-        "1 where front doors cover at least half of what a model's engines finish, 0 where not; while nothing is finished, what it was",
-    )
+    yield from write_records(f"""
+        ## first tokens that front doors timed for their clients, per request that the engines finished, over 1h
+        {COVERED} = sum by ({by}) ({timed}) / on ({by}) (sum by ({by}) ({finished}) * {_RATE_SECONDS:g} > 0)
+        ## 1 where front doors cover at least half of what a model's engines finish, 0 where not; while nothing is finished, what it was
+        {COVERS} = ({COVERED} >= bool {ENOUGH:g}) or on ({by}) ({served} and on ({by}) {before}) * 0
+          or on ({by}) ({last} and on ({by}) {_ttft("5m", ENGINES)})
+    """)
 
 
 def _chosen(dialect: Dialect, span: float) -> Record:

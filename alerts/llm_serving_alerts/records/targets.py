@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from llm_serving_alerts.external import wanted_replicas
 from llm_serving_alerts.promql import DAY, MODEL, NODES, REPLICA, TARGET, Dialect, series
 from llm_serving_alerts.records.history import ALIVE, SEEN_TARGETS, STATED, WHOLE, join_ranks, of_replica
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.rules import Group, Record, write_records
 from llm_serving_alerts.settings import STATED_BY_WORKLOAD, Settings, Workload
 
 # --- What is stated of a model's replicas (how many are expected, what their drills came to): which fleet it is about.
@@ -119,55 +119,34 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
                 f"{known(dialect)} * on ({of_target}) group_left () min by ({of_target}) ({series('target_state', state='down')})",
                 "1 for a target that every exporter of it says is down, 0 for another; front ends included",
             ),
-            Record(
-                ALIVE,
-                f"sum by ({by_model}) (1 - max by ({by_replica}) ({of_replica(dialect, DOWN)}))",
-                "replicas of a model no target of which is down, front ends included",
-            ),
-            Record(
-                SETTLED,
-                f"target:llm_serving_ready:max == 1 and on ({of_target})"
-                f" {dialect.age(started)} > {dialect.length(settings.baseline.settle_seconds)}",
-                "1 for a ready replica that started long enough ago to be measured",
-            ),
-            Record(
-                "target:llm_serving_gpus:max",
-                f"{replicas} * on ({of_target}) group_left (gpu_name) {gpus}",
-                "GPUs of a replica, with their kind",
-            ),
-            Record(
-                KIND,
-                f"(target:llm_serving_gpus:max > bool 0) or on ({by_target}) (target:llm_serving_ready:max * 0 + 1)",
-                "1 for each replica with the kind of its GPUs, no gpu_name where that is not known",
-            ),
-            Record(
-                KNOWN,
-                f"count by ({by_model}) (count by ({by_replica}) ({of_replica(dialect, replicas)}))",
-                "replicas that some exporter knows, in whatever state",
-            ),
-            Record("model:llm_serving_ready_replicas:sum", f"sum by ({by_model}) ({WHOLE})", "replicas that serve"),
+            *write_records(f"""
+                ## replicas of a model no target of which is down, front ends included
+                {ALIVE} = sum by ({by_model}) (1 - max by ({by_replica}) ({of_replica(dialect, DOWN)}))
+                ## 1 for a ready replica that started long enough ago to be measured
+                {SETTLED} = target:llm_serving_ready:max == 1 and on ({of_target})
+                  {dialect.age(started)} > {dialect.length(settings.baseline.settle_seconds)}
+                ## GPUs of a replica, with their kind
+                target:llm_serving_gpus:max = {replicas} * on ({of_target}) group_left (gpu_name) {gpus}
+                ## 1 for each replica with the kind of its GPUs, no gpu_name where that is not known
+                {KIND} = (target:llm_serving_gpus:max > bool 0) or on ({by_target}) (target:llm_serving_ready:max * 0 + 1)
+                ## replicas that some exporter knows, in whatever state
+                {KNOWN} = count by ({by_model}) (count by ({by_replica}) ({of_replica(dialect, replicas)}))
+                ## replicas that serve
+                model:llm_serving_ready_replicas:sum = sum by ({by_model}) ({WHOLE})
+            """),
             *stated(dialect),
-            Record(
-                WANTED_NOW,
-                f" or on ({by_model}) ".join(desired),
-                "replicas that are wanted: kube-state-metrics where it is configured, else expected_replicas",
-            ),
-            Record(
-                DESIRED,
-                f"{WANTED_NOW} or on ({by_model}) {remembered}",
-                "the same, or what an exporter expected that is gone since",
-            ),
-            Record(
-                "model:llm_serving_nodes:count",
-                f"count by ({by_model}) (count by ({dialect.labels(*MODEL, 'node')}) "
-                f"({NODES} and on ({by_target}) target:llm_serving_ready:max == 1))",
-                "nodes that ready replicas stand on",
-            ),
-            Record(
-                "model:llm_serving_gpus:sum",
-                f"sum by ({by_model}) (target:llm_serving_gpus:max and on ({by_target}) target:llm_serving_ready:max == 1)",
-                "GPUs of the ready replicas",
-            ),
+            *write_records(f"""
+                ## replicas that are wanted: kube-state-metrics where it is configured, else expected_replicas
+                {WANTED_NOW} = {f" or on ({by_model}) ".join(desired)}
+                ## the same, or what an exporter expected that is gone since
+                {DESIRED} = {WANTED_NOW} or on ({by_model}) {remembered}
+                ## nodes that ready replicas stand on
+                model:llm_serving_nodes:count = count by ({by_model}) (count by ({dialect.labels(*MODEL, "node")})
+                  ({NODES} and on ({by_target}) target:llm_serving_ready:max == 1))
+                ## GPUs of the ready replicas
+                model:llm_serving_gpus:sum = sum by ({by_model}) (target:llm_serving_gpus:max
+                  and on ({by_target}) target:llm_serving_ready:max == 1)
+            """),
         ),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.promql import ENGINE, MINUTE, MODEL, TARGET, Dialect, buckets, clauses, series
-from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record, write_records
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.catalogue.health import ASKED_WHETHER_LIVE
 from llm_serving_exporter.catalogue.standstill import GIVEN_UP_FROM, LONGER, MOVES, SAYS_WHAT_IS_DONE, SAYS_WHAT_RUNS
@@ -119,11 +119,10 @@ def _latencies(dialect: Dialect, histogram: str, span: str) -> list[Record]:
     record = f"model:llm_serving_{histogram}_bucket:rate{span}"
     of_5m = f"model:llm_serving_{histogram}_bucket:rate5m"
     rules = [
-        Record(
-            record,
-            common_edges(dialect, histogram) if span == "5m" else _over_10m(dialect, of_5m),
-            f"events/s up to each edge over {span}, at the edges that all engines have",
-        )
+        *write_records(f"""
+            ## events/s up to each edge over {span}, at the edges that all engines have
+            {record} = {common_edges(dialect, histogram) if span == "5m" else _over_10m(dialect, of_5m)}
+        """)
     ]
     rules += [
         Record(
