@@ -79,11 +79,17 @@ def rule_groups(
 def _make_groups(settings: Settings, time_scale: float, ruler: Ruler) -> dict[str, tuple[Group, ...]]:
     dialect = Dialect(settings.external_labels, settings.own_labels, time_scale, ruler.ranges_are_left_open)
     alerts = alert_groups(dialect, settings)
-    found = {RECORDS: (*record_groups(dialect, settings), verdict_group(dialect, alerts)), ALERTS: alerts}
-    delay = settings.evaluation_delay_seconds / time_scale
-    if not delay:
-        return found
-    return {name: tuple(_delay(group, delay, ruler) for group in groups) for name, groups in found.items()}
+    made = {RECORDS: (*record_groups(dialect, settings), verdict_group(dialect, alerts)), ALERTS: alerts}
+    if time_scale != 1:
+        made = {name: tuple(_hasten(group, time_scale) for group in groups) for name, groups in made.items()}
+    if delay := settings.evaluation_delay_seconds / time_scale:
+        made = {name: tuple(_delay(group, delay, ruler) for group in groups) for name, groups in made.items()}
+    return made
+
+
+def _hasten(group: Group, time_scale: float) -> Group:
+    seconds = group.interval_seconds
+    return group if seconds is None else replace(group, interval_seconds=seconds / time_scale)
 
 
 def _delay(group: Group, seconds: float, ruler: Ruler) -> Group:

@@ -125,7 +125,7 @@ class Group:
     rules: tuple[
         Record | AlertRule, ...
     ]  # in order of evaluation; records that were renamed get their former names here
-    interval_seconds: float | None = None  # None: the server's own
+    interval_seconds: float | None = None  # between two evaluations, in the fleet's time; None: the server's own
     keys: Mapping[str, str] = field(default_factory=dict)  # further ones, that not every ruler knows
 
     def __post_init__(self) -> None:

@@ -449,7 +449,7 @@ def _compare(
     """The replica's own line in front of its peers: a grey line each, and from four replicas on the band from p10 to p90."""
     everybody = queries.drop_choice("target")
     alone = f'model_name=~"${_ITS_MODEL}"'
-    own, every = queries.select(figure.by_target, **equal), everybody.select(figure.by_target, alone, **equal)
+    own, every = queries.select(figure.each, **equal), everybody.select(figure.each, alone, **equal)
     alike = queries.match_on("model_name", "role")
     peers = f"({every} and {alike} {own}) unless {queries.match_on('target')} {own}"
     siblings = f"count({everybody.select(DOWN, alone)} and {alike} {queries.select(DOWN)})"

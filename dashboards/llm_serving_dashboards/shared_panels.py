@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from llm_serving_alerts.alerting.verdicts import GOOD, PAGE, TICKET
 from llm_serving_alerts.promql import seconds_text
-from llm_serving_alerts.records.bands import EDGES, FEW_TARGETS, Figure, GpuFigure
+from llm_serving_alerts.records.bands import EDGES, FEW_TARGETS, Figure
 from llm_serving_alerts.records.slo import CLOCK, longest
 from llm_serving_alerts.rules import ALERT_PREFIX
 from llm_serving_dashboards.firing import MOST_CHOSEN
@@ -260,7 +260,7 @@ def list_band_queries(queries: QueryBuilder, figure: Figure, worst: Worst, equal
     upper, lower = (queries.select(figure.edges, rank=rank, **equal) for rank in (_HIGHEST, _LOWEST))
     median = queries.select(figure.median, **equal)
     middle = queries.hide_below(FEW_TARGETS + 1, "target", median)
-    by_target = queries.select(figure.by_target, **equal)
+    by_target = queries.select(figure.each, **equal)
     return (
         Query(hide_of_many(queries, upper), f"{_HIGHEST} {MODEL}", draw=Draw.TOP_EDGE),
         Query(hide_of_many(queries, lower), f"{_LOWEST} {MODEL}", draw=Draw.BOTTOM_EDGE),
@@ -307,14 +307,14 @@ def _band_models(queries: QueryBuilder, expression: str, of: str) -> tuple[Query
 
 
 def make_gpu_band(
-    queries: QueryBuilder, title: str, about: str, look: Look, figure: GpuFigure, *others: Query, may_be_empty: str
+    queries: QueryBuilder, title: str, about: str, look: Look, figure: Figure, *others: Query, may_be_empty: str
 ) -> Panel:
     """A graph of a figure that each GPU has: a line each of few, else the worst three, before the median and the band of all GPUs of the kind.
 
     `others`: queries beside them.
     """
     upper, lower = (queries.select(figure.edges, rank=rank) for rank in (_HIGHEST, _LOWEST))
-    own, median = queries.select(figure.by_gpu), queries.select(figure.median)
+    own, median = queries.select(figure.each), queries.select(figure.median)
     worst = queries.find_worst(own, look.worst, FEW_TARGETS, "gpu")
     shown = (
         f" With more than {MOST_GPUS} GPUs chosen, only the {FEW_TARGETS} with the {look.worst.value} mean over the time range. Grey band: p10 to p90 of all GPUs of the same kind, where "

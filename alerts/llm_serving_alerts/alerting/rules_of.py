@@ -25,12 +25,11 @@ def alert_groups(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Every alert that is on, in groups by check and duty: what pages does not wait for the expressions of tickets, and the watchdog for
     nothing. A ticket is looked at once a minute."""
     groups: dict[tuple[str, float | None], list[AlertRule]] = {}
-    minutely = MINUTELY_SECONDS / dialect.time_scale
     for check in Check:
         for alert in ALERTS:
             for rule in alert_rules(alert, dialect, settings) if alert.check is check else ():
                 severity = Severity(rule.labels["severity"])
-                interval = None if severity in (Severity.CRITICAL, Severity.NONE) else minutely
+                interval = None if severity in (Severity.CRITICAL, Severity.NONE) else MINUTELY_SECONDS
                 groups.setdefault((_group_name(check, severity), interval), []).append(rule)
     return tuple(Group(name, tuple(rules), interval) for (name, interval), rules in groups.items())
 

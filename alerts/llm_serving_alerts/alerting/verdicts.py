@@ -66,7 +66,7 @@ def verdict_group(dialect: Dialect, alerts: Iterable[Group]) -> Group:
         for check, found in names.items()
         if _keep_about(found)
     ]
-    return Group(f"{GROUP_PREFIX}verdicts", (*of_models, *of_rest), MINUTELY_SECONDS / dialect.time_scale)
+    return Group(f"{GROUP_PREFIX}verdicts", (*of_models, *of_rest), MINUTELY_SECONDS)
 
 
 def _list_names(rendered: Iterable[AlertRule]) -> dict[Check, _Names]:

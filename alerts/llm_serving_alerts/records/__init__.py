@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.promql import Dialect
-from llm_serving_alerts.records.bands import bands, gpu, gpu_bands, views
+from llm_serving_alerts.records.bands import bands, gpu, views
 from llm_serving_alerts.records.baselines import bandwidth, baselines, capacity, rates, tokens, work
 from llm_serving_alerts.records.cost import hours, per_token, replicas, shares
 from llm_serving_alerts.records.history import history, seen
@@ -23,7 +23,7 @@ from llm_serving_alerts.settings import Settings
 _GROUPS = (
     identity, claims, exporters, seen, parts, targets, workloads, signals, traffic, stalled, history, presence, latency, slo,
     first_tokens, kv, tail, gpu, work, outliers, bandwidth, tokens, baselines, rates, capacity, node_loss, rollouts, autoscaling, missing,
-    hours, per_token, shares, replicas, views, bands, gpu_bands,
+    hours, per_token, shares, replicas, views, bands,
 )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ def bandwidth(dialect: Dialect, settings: Settings) -> Group:
             Record(_PEAK, f"sum by ({by_kind}) ({named_ceilings})", "their peak"),
             Record(BANDWIDTH, f"{_ACHIEVED} / ({_PEAK} > 0)", "share of the peak bandwidth in use"),
         ),
-        MINUTELY_SECONDS / dialect.time_scale,
+        MINUTELY_SECONDS,
     )
 
 
@@ -141,7 +141,7 @@ def baselines(dialect: Dialect, settings: Settings) -> Group:
             ## usual prefix hit rate
             model:llm_serving_prefix_cache_hit:median7d = {baseline(dialect, settings, "quantile_over_time", HIT_RATE, 0.5)}
         """),
-        INTERVAL_SECONDS / dialect.time_scale,
+        INTERVAL_SECONDS,
     )
 
 
@@ -212,7 +212,7 @@ def rates(dialect: Dialect, settings: Settings) -> Group:
     one = dialect.one(ceiling, *ENGINE, "phase")
     about = "what a replica could do of one phase alone, at its ceiling"
     rules.append(Record(CEILINGS, f"sum by ({dialect.labels(*TARGET, 'phase')}) ({one})", about))
-    return Group("llm-serving.rates", tuple(rules), MINUTELY_SECONDS / dialect.time_scale)
+    return Group("llm-serving.rates", tuple(rules), MINUTELY_SECONDS)
 
 
 def capacity(dialect: Dialect, settings: Settings) -> Group:
@@ -249,5 +249,5 @@ def capacity(dialect: Dialect, settings: Settings) -> Group:
             ## {known}
             {BASIS}{{basis="estimated"}} = ({BEST_TOKENS} > bool 0) unless on ({by_phase}) {BASIS}{{basis="measured"}}
         """),
-        INTERVAL_SECONDS / dialect.time_scale,
+        INTERVAL_SECONDS,
     )

@@ -73,7 +73,7 @@ _COUNTED_HERE = {
 def hours(dialect: Dialect, settings: Settings) -> Group:
     """What was spent and what was served for it, in an order: all of it rests on how often an hour was counted."""
     rules = (*once(dialect), *_spend(dialect), *_tokens(dialect), *_requests(dialect))
-    return Group("llm-serving.cost.hours", rules, INTERVAL_SECONDS / dialect.time_scale)
+    return Group("llm-serving.cost.hours", rules, INTERVAL_SECONDS)
 
 
 def _spend(dialect: Dialect) -> list[Record]:
@@ -86,7 +86,7 @@ def _spend(dialect: Dialect) -> list[Record]:
               sum by ({by_target}, state, rate) ({_once(dialect, "gpu_seconds_total", "state", "rate")})
             ## USD of a target's GPU time in the last hour by what it went to; the phases add up to all of it
             {COST} = sum by ({by_target}, phase, rate, method) ({_once(dialect, "cost_usd_total", "phase", "rate", "method")})
-        """),
+        """)
     ]
     for counter, about in (
         ("energy_joules_total", "joules that its GPUs used"),
@@ -185,9 +185,7 @@ def apply_over_hours(dialect: Dialect, function: str, expression: str, seconds: 
 
 def per_token(dialect: Dialect, settings: Settings) -> Group:
     """USD per million tokens of six hours, and what is usual."""
-    return Group(
-        "llm-serving.cost.per-token", tuple(_per_token(dialect, settings)), INTERVAL_SECONDS / dialect.time_scale
-    )
+    return Group("llm-serving.cost.per-token", tuple(_per_token(dialect, settings)), INTERVAL_SECONDS)
 
 
 def _per_token(dialect: Dialect, settings: Settings) -> Iterator[Record]:
@@ -260,7 +258,7 @@ def shares(dialect: Dialect, settings: Settings) -> Group:
             ## tokens/s in the hour that ends now, median of the last seven days
             {TOKENS_MEDIAN} = {same_hour(dialect, TOKENS, 0.0, least)}
         """),
-        INTERVAL_SECONDS / dialect.time_scale,
+        INTERVAL_SECONDS,
     )
 
 
@@ -297,5 +295,5 @@ def replicas(dialect: Dialect, settings: Settings) -> Group:
             ## USD of the reserve for a lost node in the last hour, as far as so many ran
             model:llm_serving_reserve_cost_usd:sum1h = clamp_min({running} - on ({by_model}) {bare}, 0) {of_one}
         """),
-        INTERVAL_SECONDS / dialect.time_scale,
+        INTERVAL_SECONDS,
     )

@@ -133,16 +133,16 @@ _WANTED = tuple(wanted.name for wanted, _ in KUBE_REPLICAS.values())
 def seen(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """What exporters say at each moment, and what one that is gone has said. Before the records of targets, which rest on it."""
     return (
-        Group("llm-serving.seen", tuple(_scraped(dialect)), MOMENT_SECONDS / dialect.time_scale),
-        Group("llm-serving.said", tuple(_said(dialect)), LOOK_SECONDS / dialect.time_scale),
+        Group("llm-serving.seen", tuple(_scraped(dialect)), MOMENT_SECONDS),
+        Group("llm-serving.said", tuple(_said(dialect)), LOOK_SECONDS),
     )
 
 
 def history(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Models and nodes at each moment, and what is made of these."""
     return (
-        Group("llm-serving.history", tuple(_moments(dialect)), MOMENT_SECONDS / dialect.time_scale),
-        Group("llm-serving.memory", tuple(_memory(dialect, settings)), LOOK_SECONDS / dialect.time_scale),
+        Group("llm-serving.history", tuple(_moments(dialect)), MOMENT_SECONDS),
+        Group("llm-serving.memory", tuple(_memory(dialect, settings)), LOOK_SECONDS),
     )
 
 

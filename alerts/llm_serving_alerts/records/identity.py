@@ -148,4 +148,4 @@ def claims(dialect: Dialect, settings: Settings) -> Group:
             "targets that claim a GPU, where their shares add up to more than all of it or are not all known",
         )
     )
-    return Group("llm-serving.claims", tuple(rules), MINUTELY_SECONDS / dialect.time_scale)
+    return Group("llm-serving.claims", tuple(rules), MINUTELY_SECONDS)

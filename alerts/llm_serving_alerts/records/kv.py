@@ -13,7 +13,7 @@ def kv(dialect: Dialect, settings: Settings) -> tuple[Group, Group]:
     """Numerators and denominators beside each ratio: gauges at each moment, counters once a minute."""
     return (
         Group("llm-serving.kv", tuple(_gauges(dialect))),
-        Group("llm-serving.kv.counted", tuple(_counted(dialect, settings)), MINUTELY_SECONDS / dialect.time_scale),
+        Group("llm-serving.kv.counted", tuple(_counted(dialect, settings)), MINUTELY_SECONDS),
     )
 
 
@@ -28,7 +28,7 @@ def _gauges(dialect: Dialect) -> list[Record]:
               {dialect.apply_over_time("avg_over_time", "engine:llm_serving_kv_cache_usage_ratio:max", 300)}
             ## the fullest engine's
             model:llm_serving_kv_cache_usage_ratio:max = max by ({by_model}) (engine:llm_serving_kv_cache_usage_ratio:max)
-        """),
+        """)
     ]
     for gauge, about in (
         ("kv_cache_used_tokens", "KV tokens that live requests hold"),
@@ -85,7 +85,7 @@ def _counted(dialect: Dialect, settings: Settings) -> list[Record]:
             ## prefix hit rate over 30m of settled replicas, where enough was looked up
             model:llm_serving_prefix_cache_hit:ratio_increase30m =
               model:llm_serving_{HITS}:increase30m / (model:llm_serving_{QUERIES}:increase30m >= {least:g})
-        """),
+        """)
     ]
     rules.append(
         Record(
@@ -151,4 +151,4 @@ def tail(dialect: Dialect, settings: Settings) -> Group:
     ):
         one = dialect.one(series(gauge), *ENGINE)
         rules.append(Record(f"model:llm_serving_{gauge}:max", f"max by ({by_model}) ({one})", about))
-    return Group("llm-serving.tail", tuple(rules), MINUTELY_SECONDS / dialect.time_scale)
+    return Group("llm-serving.tail", tuple(rules), MINUTELY_SECONDS)

@@ -37,17 +37,13 @@ def node_loss(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Capacity of each ready replica by resource, what is left without the largest node, demand, and their ratio."""
     return (
         Group("llm-serving.node-loss.present", tuple(_present(dialect))),
-        Group("llm-serving.node-loss.demand", tuple(_demand(dialect)), MINUTELY_SECONDS / dialect.time_scale),
+        Group("llm-serving.node-loss.demand", tuple(_demand(dialect)), MINUTELY_SECONDS),
         Group(
             "llm-serving.node-loss.capacity",
             (*_capacity(dialect), *_records_without_largest_node(dialect, settings)),
-            MINUTELY_SECONDS / dialect.time_scale,
+            MINUTELY_SECONDS,
         ),
-        Group(
-            "llm-serving.node-loss.load",
-            (*_loads(dialect), *_required(dialect, settings)),
-            MINUTELY_SECONDS / dialect.time_scale,
-        ),
+        Group("llm-serving.node-loss.load", (*_loads(dialect), *_required(dialect, settings)), MINUTELY_SECONDS),
     )
 
 

@@ -119,7 +119,7 @@ def blocks(dialect: Dialect, settings: Settings) -> Group:
         ## requests that ended with an error in 5m
         {FAILED} = {count(bad)} or on ({by_target}) {ENDED} * 0
     """)
-    return Group("llm-serving.outliers.blocks", records, MINUTELY_SECONDS / dialect.time_scale)
+    return Group("llm-serving.outliers.blocks", records, MINUTELY_SECONDS)
 
 
 def _age(dialect: Dialect) -> str:
@@ -229,7 +229,7 @@ _WORK = "target:llm_serving_reference_work:avg15m"
 
 def outliers(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """What replicas show, what their peers would, and who is unlike them. Every two minutes: a quarter of an hour moves slowly."""
-    interval = 2 * MINUTELY_SECONDS / dialect.time_scale
+    interval = 2 * MINUTELY_SECONDS
     parts = (("pace", _paces), ("shares", _shares), ("found", _compared))
     compared = (Group(f"llm-serving.outliers.{name}", made(dialect, settings), interval) for name, made in parts)
     return (blocks(dialect, settings), *compared)

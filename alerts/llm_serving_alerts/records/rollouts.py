@@ -49,7 +49,7 @@ def rollouts(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     if not settings.node_loss.workloads:
         return ()
     return (
-        Group("llm-serving.rollouts.load", tuple(_loads(dialect)), interval_seconds=_SLOW_SECONDS / dialect.time_scale),
+        Group("llm-serving.rollouts.load", tuple(_loads(dialect)), _SLOW_SECONDS),
         Group("llm-serving.rollouts", tuple(_records(dialect, settings))),
     )
 

@@ -36,7 +36,7 @@ def workloads(dialect: Dialect, settings: Settings) -> Group:
             ## pods that kube-state-metrics says are wanted of a workload that has replicas
             {WANTED} = sum by ({by_workload}) ({_wanted(dialect)})
         """),
-        INTERVAL_SECONDS / dialect.time_scale,
+        INTERVAL_SECONDS,
     )
 
 
@@ -133,7 +133,7 @@ def _lost(dialect: Dialect) -> Group:
               # all replicas had it
               and on ({of_signal}) {was_whole}
         """),
-        INTERVAL_SECONDS / dialect.time_scale,
+        INTERVAL_SECONDS,
     )
 
 
@@ -173,7 +173,7 @@ def _memory(dialect: Dialect, settings: Settings) -> Group:
                 "moments within the memory at which all replicas of a workload had a signal that one lacks now, six or more",
             ),
         ),
-        MOMENT_SECONDS / dialect.time_scale,
+        MOMENT_SECONDS,
     )
 
 

@@ -52,15 +52,12 @@ def slo(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
         Group(
             f"llm-serving.slo.{seconds_text(part[0])}-{seconds_text(part[-1])}",
             tuple(rule for window in part for rule in _of_window(dialect, window, known)),
-            (INTERVAL_SECONDS if part[0] >= DAY else MINUTELY_SECONDS) / dialect.time_scale,
+            INTERVAL_SECONDS if part[0] >= DAY else MINUTELY_SECONDS,
         )
         for each in (quick, slow)
         for part in (each[start : start + _WINDOWS_A_GROUP] for start in range(0, len(each), _WINDOWS_A_GROUP))
     )
-    return (
-        *in_windows,
-        Group("llm-serving.slo.in-a-row", tuple(_in_a_row(dialect)), MINUTELY_SECONDS / dialect.time_scale),
-    )
+    return (*in_windows, Group("llm-serving.slo.in-a-row", tuple(_in_a_row(dialect)), MINUTELY_SECONDS))
 
 
 def _of_window(dialect: Dialect, window: float, known: tuple[float, ...]) -> Iterator[Record]:
@@ -152,7 +149,7 @@ def first_tokens(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     rules = [*_covers(dialect, spans[-1])]
     for span in spans:
         rules += [_chosen(dialect, span), _clock(dialect, span)]
-    return (Group("llm-serving.slo.first-tokens", tuple(rules), MINUTELY_SECONDS / dialect.time_scale),)
+    return (Group("llm-serving.slo.first-tokens", tuple(rules), MINUTELY_SECONDS),)
 
 
 def _ttft(window: str, matcher: str) -> str:

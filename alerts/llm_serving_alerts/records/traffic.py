@@ -28,7 +28,7 @@ def traffic(dialect: Dialect, settings: Settings) -> tuple[Group, Group]:
     """Tokens, requests and queues by engine, target and model. What only people look at: once a minute."""
     return (
         Group("llm-serving.traffic", tuple(_tokens_and_queues(dialect))),
-        Group("llm-serving.traffic.requests", tuple(_requests(dialect)), MINUTELY_SECONDS / dialect.time_scale),
+        Group("llm-serving.traffic.requests", tuple(_requests(dialect)), MINUTELY_SECONDS),
     )
 
 
@@ -109,7 +109,7 @@ def latency(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
         Group(
             f"llm-serving.latency.{histogram.removesuffix('_seconds').replace('_', '-')}",
             tuple(rule for span in spans for rule in _latencies(dialect, histogram, span)),
-            MINUTELY_SECONDS / dialect.time_scale,
+            MINUTELY_SECONDS,
         )
         for histogram, spans in LATENCIES.items()
     )
@@ -180,7 +180,7 @@ def stalled(dialect: Dialect, settings: Settings) -> Group:
     """Once a minute: the alert does not wait for it."""
     expr = find_stalled(dialect, settings.alerts["Stalled"]["range"])
     records = (Record(STALLED, expr, "requests at each engine that stands still"),)
-    return Group("llm-serving.stalled", records, MINUTELY_SECONDS / dialect.time_scale)
+    return Group("llm-serving.stalled", records, MINUTELY_SECONDS)
 
 
 def find_stalled(dialect: Dialect, span: float) -> str:
