@@ -64,11 +64,10 @@ class Alert:
     name: str  # without the prefix
     check: Check  # that it belongs to
     identity: tuple[str, ...]  # labels that a firing alert carries beside severity, check and the user's
-    # severity of each rule -> what `expr` is told: the setting that it compares with, or which windows; "" where there is one rule only
+    # severity of each rule -> what `write` is told: the setting that it compares with, or which windows; "" where there is one rule only
     tiers: Mapping[Severity, str]
-    # PromQL, from dialect, settings, the alert's own settings and the tier's setting
-    expr: Callable[[Dialect, Settings, AlertSettings, str], str]
-    text: Callable[[Dialect, Settings, AlertSettings], Text]  # from dialect, settings and the alert's own settings
+    # when it fires, in PromQL, and what it says; from dialect, settings, the alert's own settings and the tier's setting
+    write: Callable[[Dialect, Settings, AlertSettings, str], tuple[str, Text]]
     shown: Shown  # the panel that shows it, to which its link and the home dashboard lead
     values: Mapping[str, Kind[Any]] = field(default_factory=dict)  # its settings beside for, severity and labels
     needs: Callable[[Settings], bool] = lambda settings: True  # whether the settings ask for it at all

@@ -54,7 +54,7 @@ _READY = "target:llm_serving_ready:max"
 _LASTS_SECONDS = 600.0
 
 
-def _restarts(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+def _restarts(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     of_process = dialect.labels("instance", "job")
     # a target's start as two exporters see it may differ by rounding: each is counted for itself
     starts = dialect.apply_over_time("changes", series("target_start_time_seconds"), HOUR)
@@ -62,18 +62,35 @@ def _restarts(dialect: Dialect, settings: Settings, own: AlertSettings, tier: st
     restarts = f"max by ({of_process}) ({dialect.apply_over_time('changes', PROCESS_START.name, HOUR)})"
     on_target = dialect.labels("target", "instance", "job")
     servers = f"({starts} - on ({of_process}) group_left () {restarts} or on ({on_target}) {starts})"
-    target = dialect.one(servers, "target")
+    started = dialect.one(servers, "target")
     # between two starts there is no exporter to say what it is
     ours = dialect.apply_over_time("last_over_time", series("exporter_build_info"), HOUR)
     own_starts = f"{dialect.apply_over_time('changes', PROCESS_START.name, HOUR)} and on ({of_process}) {ours}"
-    return clauses(
-        ("a server starts again and again", f"{target} >= {own['starts']:g}"),
+    expr = clauses(
+        ("a server starts again and again", f"{started} >= {own['starts']:g}"),
         (
             "or cannot be reached again and again, for less than half of the time",
             f"or {_outages(dialect, settings, own)}",
         ),
         ("or pods of a workload come under new names, and none of them lasts", f"or {_short_lived(dialect, own)}"),
         ("or an exporter starts again and again", f"or {dialect.one(own_starts, 'instance')} >= {own['starts']:g}"),
+    )
+
+    def each(target: str, workload: str, exporter: str) -> str:
+        return f"{{{{ if $labels.target }}}}{target}{{{{ else if $labels.workload }}}}{workload}{{{{ else }}}}{exporter}{{{{ end }}}}"
+
+    return expr, Text(
+        each(
+            f"{label('target')}: went and came back {value()} times in an hour",
+            f"{label('namespace')}/{label('workload')}: {value()} pods in an hour that did not last",
+            f"Exporter {label('instance')}: {value()} starts in an hour",
+        ),
+        each(
+            "It starts again and again, or cannot be reached again and again: users meet cold caches, lost requests and a replica that is not there.",
+            f"Each came under a new name, was ready for less than {seconds_text(_LASTS_SECONDS)} and is gone: something ends them, or they end themselves.",
+            "It starts again and again: its series have gaps, and everything based on them is late.",
+        ),
+        "read the log of the last exit: out of memory, a bad flag, a failing probe",
     )
 
 
@@ -101,27 +118,8 @@ def _short_lived(dialect: Dialect, own: AlertSettings) -> str:
     return f"count by ({', '.join(dict.fromkeys((*dialect.identity, 'namespace', 'workload')))}) ({gone}) >= {own['starts']:g}"
 
 
-def _restarts_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    def each(target: str, workload: str, exporter: str) -> str:
-        return f"{{{{ if $labels.target }}}}{target}{{{{ else if $labels.workload }}}}{workload}{{{{ else }}}}{exporter}{{{{ end }}}}"
-
-    return Text(
-        each(
-            f"{label('target')}: went and came back {value()} times in an hour",
-            f"{label('namespace')}/{label('workload')}: {value()} pods in an hour that did not last",
-            f"Exporter {label('instance')}: {value()} starts in an hour",
-        ),
-        each(
-            "It starts again and again, or cannot be reached again and again: users meet cold caches, lost requests and a replica that is not there.",
-            f"Each came under a new name, was ready for less than {seconds_text(_LASTS_SECONDS)} and is gone: something ends them, or they end themselves.",
-            "It starts again and again: its series have gaps, and everything based on them is late.",
-        ),
-        "read the log of the last exit: out of memory, a bad flag, a failing probe",
-    )
-
-
 RESTART_LOOP = Alert(
-    "RestartLoop", Check.EXPORTER, ("target", "instance", "namespace", "workload"), {Severity.WARNING: ""}, _restarts, _restarts_text, Shown("exporter"),
+    "RestartLoop", Check.EXPORTER, ("target", "instance", "namespace", "workload"), {Severity.WARNING: ""}, _restarts, Shown("exporter"),
     {"starts": NUMBER, "outages": NUMBER},
 )  # fmt: skip
 
@@ -150,16 +148,13 @@ def _where(name: str) -> str:
     return f".*;{_OURS}" if name == "rule_group" else _OURS
 
 
-def _failing(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+def _failing(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     parts = [
         (words, query if number == 0 else f"or {query}") for number, (words, query) in enumerate(_troubles(dialect))
     ]
     # several rules of one group, and what both failed and came late, are one group
     by_group = f"count by ({dialect.labels('instance')}, rule_group, group) ({clauses(*parts)})"
-    return f"count by ({dialect.labels('instance')}) ({by_group})"
-
-
-def _failing_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    expr = f"count by ({dialect.labels('instance')}) ({by_group})"
     names = (*dialect.external, "instance")
     # the same values stand at several places of the query
     matchers = "".join(f",{name}=%[{number}]q" for number, name in enumerate(names, 1))
@@ -167,7 +162,7 @@ def _failing_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
     _, values = alert_matchers(names)
     query = f"printf `count by (rule_group, group) ({troubles})` {values}"
     groups = f'{{{{ range {query} | query | sortByLabel "rule_group" }}}}{{{{ .Labels.rule_group }}}}{{{{ .Labels.group }}}} {{{{ end }}}}'
-    return Text(
+    return expr, Text(
         f"{label('instance')}: groups of rules that fail or come too late: {value()}",
         f"Again and again within the last 10m: {groups}- what these groups record is old or missing, and what they alert on is found late or not at all.",
         "read the rule's error on the rules page; look at its memory and CPU",
@@ -175,7 +170,7 @@ def _failing_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
 
 
 EVALUATION = (
-    Alert("RulesFailing", Check.EXPORTER, ("instance",), {Severity.WARNING: ""}, _failing, _failing_text, Shown("exporter")),
+    Alert("RulesFailing", Check.EXPORTER, ("instance",), {Severity.WARNING: ""}, _failing, Shown("exporter")),
 )  # fmt: skip
 
 
@@ -188,8 +183,22 @@ _DAEMONSET = 'daemonset=~".*llm-serving-exporter.*"'
 _WHILE_SECONDS = 10 * MINUTE
 
 
-def _absent(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return _no_exporter(dialect) if tier == _NONE else _some_gone(dialect)
+def _absent(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
+    expr = _no_exporter(dialect) if tier == _NONE else _some_gone(dialect)
+    where = "".join(f"{{{{ with $labels.{name} }}}}{{{{ . }}}} {{{{ end }}}}" for name in dialect.external)
+    matchers, values = alert_matchers((*dialect.external, "job"))
+    known = known_exporters(dialect, matchers)
+    which = f"{known} and on ({dialect.key('job', 'instance')}) {dialect.bare(UP.name, 'job', 'instance')} == 0"
+    names = f'{{{{ range printf `{which}` {values} | query | sortByLabel "instance" }}}} {{{{ .Labels.instance }}}}{{{{ end }}}}'
+    one = f"{{{{ if $labels.shard }}}}shard {label('shard')}: no exporter reads it{{{{ else if $labels.job }}}}"
+    several = f"{value()} exporters of job {label('job')} are gone"
+    return expr, Text(
+        f"{where}{one}{several}{{{{ else if eq $value 0.0 }}}}no llm-serving-exporter is scraped{{{{ else }}}}"
+        f"{value()} exporters of a DaemonSet are not scraped{{{{ end }}}}",
+        "{{ if eq $value 0.0 }}No exporter is scraped any more: every other alert of this pack is blind.{{ else }}"
+        f"Nothing is seen of the servers that they read, and no alert about those can fire.{{{{ if $labels.job }}}} Do not answer:{names}.{{{{ end }}}}{{{{ end }}}}",
+        "look at Prometheus' targets page, then at the exporters; until they are back watch their servers by hand",
+    )
 
 
 def _no_exporter(dialect: Dialect) -> str:
@@ -261,34 +270,14 @@ def _unread_shards(dialect: Dialect) -> str:
     return f"({dialect.bare(series('exporter_shard_held'), 'shard')} == 0) + 1"
 
 
-def _absent_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    where = "".join(f"{{{{ with $labels.{name} }}}}{{{{ . }}}} {{{{ end }}}}" for name in dialect.external)
-    matchers, values = alert_matchers((*dialect.external, "job"))
-    known = known_exporters(dialect, matchers)
-    which = f"{known} and on ({dialect.key('job', 'instance')}) {dialect.bare(UP.name, 'job', 'instance')} == 0"
-    names = f'{{{{ range printf `{which}` {values} | query | sortByLabel "instance" }}}} {{{{ .Labels.instance }}}}{{{{ end }}}}'
-    one = f"{{{{ if $labels.shard }}}}shard {label('shard')}: no exporter reads it{{{{ else if $labels.job }}}}"
-    several = f"{value()} exporters of job {label('job')} are gone"
-    return Text(
-        f"{where}{one}{several}{{{{ else if eq $value 0.0 }}}}no llm-serving-exporter is scraped{{{{ else }}}}"
-        f"{value()} exporters of a DaemonSet are not scraped{{{{ end }}}}",
-        "{{ if eq $value 0.0 }}No exporter is scraped any more: every other alert of this pack is blind.{{ else }}"
-        f"Nothing is seen of the servers that they read, and no alert about those can fire.{{{{ if $labels.job }}}} Do not answer:{names}.{{{{ end }}}}{{{{ end }}}}",
-        "look at Prometheus' targets page, then at the exporters; until they are back watch their servers by hand",
-    )
-
-
-def _unreachable(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return f"{UNREACHED} > {own['above']:g}"
-
-
-def _unreachable_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+def _unreachable(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
+    expr = f"{UNREACHED} > {own['above']:g}"
     where = " ".join([*(label(name) for name in dialect.external), ""]) if dialect.external else ""
     matchers, values = alert_matchers(dialect.external)
     down = f"{DOWN_RATIO}{{{matchers}}} > {own['above']:g}"
     query = f"printf `{down}` {values} | query" if dialect.external else f"query `{down}`"
     models = f'{{{{ range $i, $one := {query} | sortByLabel "model_name" }}}}{{{{ if $i }}}}, {{{{ end }}}}{{{{ $one.Labels.model_name }}}}{{{{ end }}}}'
-    return Text(
+    return expr, Text(
         f"{where}{value('humanizePercentage')} of all replicas cannot be reached",
         f"Most replicas of several models or nodes went at once: {models}. That is the network, what they share, or the exporters' view of them. "
         "Alerts about single models and nodes of this fleet are not told while this page is open.",
@@ -297,8 +286,8 @@ def _unreachable_text(dialect: Dialect, settings: Settings, own: AlertSettings) 
 
 
 EXPORTERS_ALERTS = (
-    Alert("FleetUnreachable", Check.EXPORTER, (), {Severity.CRITICAL: ""}, _unreachable, _unreachable_text, Shown("exporter"), {"above": EXCEEDED_RATIO}),
-    Alert("ExporterAbsent", Check.EXPORTER, ("job", "shard"), {Severity.WARNING: _SOME, Severity.CRITICAL: _NONE}, _absent, _absent_text, Shown("exporter"), {"warning_for": FOR}, separate=True),
+    Alert("FleetUnreachable", Check.EXPORTER, (), {Severity.CRITICAL: ""}, _unreachable, Shown("exporter"), {"above": EXCEEDED_RATIO}),
+    Alert("ExporterAbsent", Check.EXPORTER, ("job", "shard"), {Severity.WARNING: _SOME, Severity.CRITICAL: _NONE}, _absent, Shown("exporter"), {"warning_for": FOR}, separate=True),
 )  # fmt: skip
 
 
@@ -310,55 +299,46 @@ _DESIRED = "model:llm_serving_desired_replicas:max"
 _KNOWN = "model:llm_serving_targets:count"
 
 
-def _target_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+def _target_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     rolling = f" unless on ({dialect.labels(*MODEL)}) {EXCUSED} > 0" if settings.node_loss.workloads else ""
-    return name_lost_node_of_target(dialect, settings, f"{dialect.half(DOWN_ALONE, own.for_seconds)}{rolling}")
-
-
-def _target_down_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    return Text(
+    expr = name_lost_node_of_target(dialect, settings, f"{dialect.half(DOWN_ALONE, own.for_seconds)}{rolling}")
+    return expr, Text(
         f"{of_target(dialect)}: down",
         "The server does not answer, and it is neither loading nor asleep. The exporter's landing page has the last failures.",
         "look at the process and its log",
     )
 
 
-def _page_fails(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    of_target = dialect.key("target")
+def _page_fails(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
+    by_target = dialect.key("target")
     # of two exporters one may read it, and the last failure's series stays after it
-    unread = f"min by ({of_target}) ({series('target_state', state='unknown')}) == 1"
+    unread = f"min by ({by_target}) ({series('target_state', state='unknown')}) == 1"
     failed = dialect.bare(
         series("target_last_failure_timestamp_seconds", reason=FailureReason.PAGE_FAILS.value), "target"
     )
-    return clauses(
-        ("a server of which nobody can read the page", f"{known(dialect)} * on ({of_target}) group_left () ({unread})"),
+    expr = clauses(
+        ("a server of which nobody can read the page", f"{known(dialect)} * on ({by_target}) group_left () ({unread})"),
         (
             "while it says that it is well",
-            f"and on ({of_target}) {dialect.age(failed)} < {dialect.length(_LATELY_SECONDS)}",
+            f"and on ({by_target}) {dialect.age(failed)} < {dialect.length(_LATELY_SECONDS)}",
         ),
     )
-
-
-def _page_fails_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    return Text(
+    return expr, Text(
         f"{of_target(dialect)}: its metrics page fails",
         "It serves: its health path answers, and its page alone does not. Nothing of its work is known, and alerts about it are silent, not green.",
         "look for the error of /metrics in its log",
     )
 
 
-def _targets_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+def _targets_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     by_model, most = dialect.labels(*MODEL), own["above"]
     # nobody misses at once a model that nobody used, or says that he wants: ReplicaLost tells of it
     idle = f"({VANISHED} unless on ({by_model}) {WANTED_NOW} unless on ({by_model}) {SERVED} == 1)"
     firing = f"{DOWN_RATIO} > {most:g} unless on ({by_model}) {idle}"
-    return name_lost_node(dialect, firing, f"({DOWN_RATIO} - {most:g}) * on ({by_model}) {OF_TARGETS}")
-
-
-def _targets_down_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    expr = name_lost_node(dialect, firing, f"({DOWN_RATIO} - {most:g}) * on ({by_model}) {OF_TARGETS}")
     matchers, values = alert_matchers((*dialect.identity, *MODEL))
     gone = f"{{{{ if printf `{VANISHED}{{{matchers}}}` {values} | query }}}}"
-    return Text(
+    return expr, Text(
         f"{of_model(dialect)}: {value('humanizePercentage')} of its replicas are {gone}gone{{{{ else }}}}down{{{{ end }}}}",
         f"Replicas wanted: {lookup(dialect, _DESIRED, MODEL, DIGITS)}, known: {lookup(dialect, _KNOWN, MODEL, 'humanize')}. "
         f"{gone}It served, and no exporter finds any of them any more.{{{{ else }}}}{value('humanizePercentage')} of them do not answer, neither loading "
@@ -367,41 +347,32 @@ def _targets_down_text(dialect: Dialect, settings: Settings, own: AlertSettings)
     )
 
 
-def _reload(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return f"{dialect.one(series('exporter_config_reload_success'), 'instance')} == 0"
-
-
-def _reload_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    return Text(
+def _reload(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
+    expr = f"{dialect.one(series('exporter_config_reload_success'), 'instance')} == 0"
+    return expr, Text(
         f"Exporter {label('instance')}: its configuration was not reloaded",
         "The file on disk is not what runs: the last reload was refused, and the exporter keeps the previous one.",
         "run llm-serving-exporter check-config on the file",
     )
 
 
-def _notifications(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+def _notifications(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     # by reason, from 0.26 on
     by = dialect.labels("instance", "integration")
     failed, sent = (
         f"sum by ({by}) ({dialect.increase(one.name, 300)})" for one in (NOTIFICATIONS_FAILED, NOTIFICATIONS)
     )
-    return f"{failed} / on ({by}) ({sent} > 0) > {own['above']:g}"
-
-
-def _notifications_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    return Text(
+    expr = f"{failed} / on ({by}) ({sent} > 0) > {own['above']:g}"
+    return expr, Text(
         f"Alertmanager {label('instance')} cannot deliver by {label('integration')}",
         f"{value('humanizePercentage')} of its notifications failed within 5m, and of those before. Pages may not arrive; this one came by another way.",
         "read Alertmanager's log; send a test page: llm-serving-exporter page-test",
     )
 
 
-def _watchdog(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return "vector(1)"
-
-
-def _watchdog_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    return Text(
+def _watchdog(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
+    expr = "vector(1)"
+    return expr, Text(
         "Alerting works",
         "Always fires. When it stops arriving at the dead-man service, alerts do not arrive either.",
         "none while it arrives",
@@ -409,11 +380,11 @@ def _watchdog_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 
 
 EXPORTER = (
-    Alert("TargetDown", Check.EXPORTER, (*TARGET, "node"), {Severity.WARNING: ""}, _target_down, _target_down_text, Shown("exporter", "Target states"), halves=True),
-    Alert("TargetsDown", Check.EXPORTER, (*MODEL, "node"), {Severity.CRITICAL: ""}, _targets_down, _targets_down_text, Shown("exporter"), {"above": EXCEEDED_RATIO}),
-    Alert("PageFails", Check.EXPORTER, TARGET, {Severity.WARNING: ""}, _page_fails, _page_fails_text, Shown("exporter", "Failed scrapes by reason")),
-    Alert("ConfigReloadFailed", Check.EXPORTER, ("instance",), {Severity.WARNING: ""}, _reload, _reload_text, Shown("exporter")),
-    Alert("NotificationsFailing", Check.EXPORTER, ("instance", "integration"), {Severity.WARNING: ""}, _notifications, _notifications_text, Shown("exporter"), {"above": EXCEEDED_RATIO}),
+    Alert("TargetDown", Check.EXPORTER, (*TARGET, "node"), {Severity.WARNING: ""}, _target_down, Shown("exporter", "Target states"), halves=True),
+    Alert("TargetsDown", Check.EXPORTER, (*MODEL, "node"), {Severity.CRITICAL: ""}, _targets_down, Shown("exporter"), {"above": EXCEEDED_RATIO}),
+    Alert("PageFails", Check.EXPORTER, TARGET, {Severity.WARNING: ""}, _page_fails, Shown("exporter", "Failed scrapes by reason")),
+    Alert("ConfigReloadFailed", Check.EXPORTER, ("instance",), {Severity.WARNING: ""}, _reload, Shown("exporter")),
+    Alert("NotificationsFailing", Check.EXPORTER, ("instance", "integration"), {Severity.WARNING: ""}, _notifications, Shown("exporter"), {"above": EXCEEDED_RATIO}),
     RESTART_LOOP,
-    Alert("Watchdog", Check.EXPORTER, (), {Severity.NONE: ""}, _watchdog, _watchdog_text, Shown("exporter"), bare=True),
+    Alert("Watchdog", Check.EXPORTER, (), {Severity.NONE: ""}, _watchdog, Shown("exporter"), bare=True),
 )  # fmt: skip

@@ -23,7 +23,7 @@ _EXPECTATION, _DRILL = "expected_replicas", "drill"
 _RENAMED, _OVERWRITTEN, _PARTLY, _UNCLEAR = "renamed", "overwritten", "partly", "unclear"
 
 
-def _renamed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+def _renamed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     counted = f"count by ({dialect.key('job')})"
     renamed = [
         f'label_replace({counted} ({selector}), "label", "{name}", "", "")'
@@ -37,10 +37,37 @@ def _renamed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str
     ]
     partly = [f'label_replace({counted} ({targets}), "label", "{name}", "", "")' for name, targets in _partly(dialect)]
     unclear = list(_unclear(dialect)) if dialect.own else []
-    return " or ".join(
+    expr = " or ".join(
         f'label_replace({" or ".join(found)}, "how", "{how}", "", "")'
         for how, found in ((_RENAMED, renamed), (_OVERWRITTEN, overwritten), (_PARTLY, partly), (_UNCLEAR, unclear))
         if found
+    )
+    name = label("label")
+    read = ", ".join(readable(dialect))
+    said = {
+        _OVERWRITTEN: _of_scrape(
+            "lost",
+            f"Something after the scrape writes its own {name} over ours, or takes ours away, such as enforcedNamespaceLabel or a relabelling: "
+            f"{value()} targets cannot be distinguished by it.",
+        ),
+        _PARTLY: _of_scrape(
+            "not the same on all",
+            f"{value()} targets have a {name} of their own on their info series and not on the others, while external_labels of the rules says that a "
+            "scrape puts it on every one. The two do not meet, and nothing is said of these targets.",
+        ),
+        _RENAMED: _of_scrape(
+            f"stored as exported_{name}",
+            f"The scrape puts a {name} of its own in its place, on {value()} of the series that were looked at. Rules read {read} "
+            "under either name; what goes by any other label is wrong until that one has its name back.",
+        ),
+    }
+    if dialect.own:
+        said = {_UNCLEAR: _unclear_text(dialect), **said}
+    return expr, Text(
+        *(
+            _choose_by_how({how: getattr(text, part) for how, text in said.items()})
+            for part in ("summary", "description", "action")
+        )
     )
 
 
@@ -85,36 +112,6 @@ def _unclear(dialect: Dialect) -> Iterator[str]:
         yield f'label_replace({found}, "of", "{of}", "", "")'
 
 
-def _renamed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    name = label("label")
-    read = ", ".join(readable(dialect))
-    said = {
-        _OVERWRITTEN: _of_scrape(
-            "lost",
-            f"Something after the scrape writes its own {name} over ours, or takes ours away, such as enforcedNamespaceLabel or a relabelling: "
-            f"{value()} targets cannot be distinguished by it.",
-        ),
-        _PARTLY: _of_scrape(
-            "not the same on all",
-            f"{value()} targets have a {name} of their own on their info series and not on the others, while external_labels of the rules says that a "
-            "scrape puts it on every one. The two do not meet, and nothing is said of these targets.",
-        ),
-        _RENAMED: _of_scrape(
-            f"stored as exported_{name}",
-            f"The scrape puts a {name} of its own in its place, on {value()} of the series that were looked at. Rules read {read} "
-            "under either name; what goes by any other label is wrong until that one has its name back.",
-        ),
-    }
-    if dialect.own:
-        said = {_UNCLEAR: _unclear_text(dialect), **said}
-    return Text(
-        *(
-            _choose_by_how({how: getattr(text, part) for how, text in said.items()})
-            for part in ("summary", "description", "action")
-        )
-    )
-
-
 def _of_scrape(what: str, description: str) -> Text:
     return Text(
         f"Job {label('job')}: the label {label('label')} of our series is {what}",
@@ -149,11 +146,8 @@ def _unclear_text(dialect: Dialect) -> Text:
     )
 
 
-def _claimed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return f"{dialect.with_own(TARGET_CLAIMS)} > 0 or {GPU_CLAIMS} > 0"
-
-
-def _claimed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+def _claimed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
+    expr = f"{dialect.with_own(TARGET_CLAIMS)} > 0 or {GPU_CLAIMS} > 0"
     matchers, values = alert_matchers((*dialect.external, "target"))
     nodes = f"printf `count by (node) ({NODES}{{{matchers}}})` {values}"
     clusters = f"printf `count by (cluster) ({series('target_info', matchers)})` {values}"
@@ -164,7 +158,7 @@ def _claimed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
     of_gpu, gpu_values = alert_matchers((*dialect.external, "gpu"))
     claiming = f"printf `count by (target) ({series('gpu_target_info', of_gpu)})` {gpu_values}"
     targets = f'{{{{ range {claiming} | query | sortByLabel "target" }}}}{{{{ .Labels.target }}}} {{{{ end }}}}'
-    return Text(
+    return expr, Text(
         f"{{{{ if $labels.gpu }}}}GPU {label('gpu')} is claimed by {value()} targets"
         f"{{{{ else }}}}{label('target')}: one name on several {label('of')}{{{{ end }}}}",
         f"{{{{ if $labels.gpu }}}}Their shares add up to more than all of it, or are not all known: {targets}- its time and its cost count for each of them, "
@@ -177,23 +171,9 @@ def _claimed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
 
 IDENTITY = (
     Alert(
-        "LabelsRenamed",
-        Check.EXPORTER,
-        ("label", "how", "job"),
-        {Severity.WARNING: ""},
-        _renamed,
-        _renamed_text,
-        Shown("exporter"),
+        "LabelsRenamed", Check.EXPORTER, ("label", "how", "job"), {Severity.WARNING: ""}, _renamed, Shown("exporter")
     ),
-    Alert(
-        "ClaimedTwice",
-        Check.EXPORTER,
-        ("target", "of", "gpu"),
-        {Severity.WARNING: ""},
-        _claimed,
-        _claimed_text,
-        Shown("exporter"),
-    ),
+    Alert("ClaimedTwice", Check.EXPORTER, ("target", "of", "gpu"), {Severity.WARNING: ""}, _claimed, Shown("exporter")),
 )
 
 
@@ -209,7 +189,7 @@ def _find_lost(dialect: Dialect, matchers: str) -> str:
     return dialect.apply_over_time("max_over_time", f"{LOST}{{{matchers}}}", _WINDOW_SECONDS)
 
 
-def _signal_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+def _signal_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     by = dialect.labels(*WORKLOAD)
     # of samples, so that it does not matter who marks the end of a series and who does not
     moments = dialect.apply_over_time("count_over_time", LOST, _WINDOW_SECONDS)
@@ -220,10 +200,7 @@ def _signal_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier:
         ),
         ("pods that nobody wants are still there for a moment", f"unless on ({by}) {WANTED} == 0"),
     )
-    return unless_retired(dialect, settings, wanted, lambda matchers: _find_lost(dialect, matchers), *WORKLOAD)
-
-
-def _signal_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    expr = unless_retired(dialect, settings, wanted, lambda entry: _find_lost(dialect, entry), *WORKLOAD)
     names = tuple(dict.fromkeys((*dialect.identity, *WORKLOAD)))
     matchers, values = alert_matchers(names)
     versions = f"printf `count by (version) ({_find_lost(dialect, matchers)})` {values} | query"
@@ -233,7 +210,7 @@ def _signal_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) 
     which = "{{ with .Labels.version }}version {{ . }}{{ else }}a version that is not known{{ end }}"
     said = f'{{{{ range {versions} | sortByLabel "version" }}}}{which} lacks {some}; {{{{ end }}}}'
     workload = "{{ with $labels.workload }}, workload {{ . }}{{ end }}"
-    return Text(
+    return expr, Text(
         f"{of_model(dialect)}, {label('runtime')}{workload}: signals lost that all replicas had: {value()}",
         f"Of {lookup(dialect, ANSWERING, WORKLOAD, 'humanize')} replicas: {said}alerts and panels that depend on them are silent, not green.",
         "compare versions and flags of the replicas with those of before",
@@ -247,7 +224,6 @@ SIGNALS = (
         WORKLOAD,
         {Severity.WARNING: ""},
         _signal_lost,
-        _signal_lost_text,
         Shown("exporter", "Missing signals"),
     ),
 )

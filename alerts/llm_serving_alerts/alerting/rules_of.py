@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from llm_serving_alerts.alerting import ALERTS
-from llm_serving_alerts.declare import Alert
+from llm_serving_alerts.declare import Alert, Text
 from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.rules import (
     ALERT_PREFIX,
@@ -50,7 +50,7 @@ def alert_rules(alert: Alert, dialect: Dialect, settings: Settings) -> tuple[Ale
     found: dict[Severity, AlertRule] = {}
     for severity, tier in sorted(alert.tiers.items(), key=lambda item: LOUDNESS.index(item[0])):
         capped = settings.capped(own.severity or severity)
-        expr = alert.expr(dialect, settings, own, tier)
+        expr, text = alert.write(dialect, settings, own, tier)
         held = 0.0 if alert.halves else own.for_seconds_of(severity) / dialect.time_scale
         if capped in found:
             if not alert.separate:
@@ -62,13 +62,12 @@ def alert_rules(alert: Alert, dialect: Dialect, settings: Settings) -> tuple[Ale
             expr=expr,
             for_seconds=held,
             labels={**settings.labels, **own.labels, "severity": capped.value, "check": alert.check.value},
-            annotations=_annotations(alert, dialect, settings),
+            annotations=_annotations(alert, text, dialect, settings),
         )
     return tuple(found.values())
 
 
-def _annotations(alert: Alert, dialect: Dialect, settings: Settings) -> dict[str, str]:
-    text = alert.text(dialect, settings, settings.alerts[alert.name])
+def _annotations(alert: Alert, text: Text, dialect: Dialect, settings: Settings) -> dict[str, str]:
     identity = () if alert.bare else dialect.identity_of(alert.identity)
     asked = (*identity, *alert.choices)
     variables = "&".join(f"var-{name}={{{{ $labels.{name} | urlquery }}}}" for name in asked)

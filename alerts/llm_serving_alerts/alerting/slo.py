@@ -36,13 +36,10 @@ from llm_serving_alerts.settings import FOR, NUMBER, RANGE, SLOS, AlertSettings,
 # --- Check slo: engines that are stuck.
 
 
-def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return find_stalled(dialect, own["range"])
-
-
-def _stalled_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
+    expr = find_stalled(dialect, own["range"])
     span = seconds_text(own["range"])
-    return Text(
+    return expr, Text(
         f"{of_target(dialect)}: engine {label('engine')} is stuck with {value()} requests",
         f"For {span} or longer requests ran, waited or were given up, and no token, step or answer was counted, while the page was answered. A health "
         "check that only asks whether the process answers does not see this.",
@@ -56,7 +53,6 @@ STUCK = Alert(
     ENGINE,
     {Severity.CRITICAL: ""},
     _stalled,
-    _stalled_text,
     Shown("replica", "Waiting requests"),
     {"range": RANGE},
 )
@@ -102,15 +98,27 @@ def _burn(
     return f" or on ({by}) ".join(pairs)
 
 
-def _ttft(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+def _ttft(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     def burns(excused: bool) -> str:
         pairs = _burn(dialect, settings, own, tier, ("ttft",), excused=excused)
         return go_by(dialect, longest(settings, tier), pairs)
 
-    return _of_a_node(dialect, tier, burns)
+    expr = _of_a_node(dialect, tier, burns)
+    ttft = settings.slo["ttft"]
+
+    def share(window: str, speed: str) -> str:
+        bad = _go_by(dialect, settings, speed, RATIO.format(window=window), 'slo="ttft"', "humanizePercentage")
+        return f"{bad}{_say_front_door(dialect, settings, speed)}"
+
+    p99 = _go_by(dialect, settings, _PAGES, _QUANTILE, 'rank="p99"', "humanizeDuration")
+    return expr, Text(
+        f"{of_model(dialect)}: time to first token burns its budget {value(DIGITS)} times too fast",
+        f"{_spent(dialect, settings, share)} Objective: {ttft.objective:.4g} within {ttft.threshold_seconds or 0:g}s. p99 now: {p99}.",
+        "look at waiting requests and KV usage first",
+    )
 
 
-def _slo(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+def _slo(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     others = _others(settings)
     # of too few requests for a share: that nobody is answered is beyond any budget
     failed = f"{_all_failed(dialect, own)} * 0 + {1 / settings.slo['errors'].budget:g}"
@@ -122,7 +130,15 @@ def _slo(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) ->
         unless = unless_lost_lately(dialect, settings, 0.0) if excused else ""
         return f"{pairs} or on ({dialect.labels(*MODEL, 'slo')}) ({failed}{unless})"
 
-    return _of_a_node(dialect, tier, burns)
+    expr = _of_a_node(dialect, tier, burns)
+    matchers, values = alert_matchers((*dialect.identity, *MODEL, "slo"))
+    query = f"printf `{_all_failed(dialect, own, f'{{{matchers}}}')}` {values} {values} | query"
+    in_a_row = f"{{{{ with {query} }}}} All of the last {{{{ . | first | value | printf `%.0f` }}}} requests failed.{{{{ end }}}}"
+    return expr, Text(
+        f"{of_model(dialect)}: {label('slo')} burns its budget {value(DIGITS)} times too fast",
+        f"{_spent(dialect, settings)}{in_a_row}",
+        "errors: read the server's log; latencies: look at batch and KV usage",
+    )
 
 
 def _of_a_node(dialect: Dialect, tier: str, burns: Callable[[bool], str]) -> str:
@@ -170,37 +186,11 @@ def _say_front_door(dialect: Dialect, settings: Settings, speed: str) -> str:
     return f"{{{{ with printf `{clock}` {values} | query }}}} as the front door times them{{{{ end }}}}"
 
 
-def _ttft_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    ttft = settings.slo["ttft"]
-
-    def share(window: str, speed: str) -> str:
-        bad = _go_by(dialect, settings, speed, RATIO.format(window=window), 'slo="ttft"', "humanizePercentage")
-        return f"{bad}{_say_front_door(dialect, settings, speed)}"
-
-    p99 = _go_by(dialect, settings, _PAGES, _QUANTILE, 'rank="p99"', "humanizeDuration")
-    return Text(
-        f"{of_model(dialect)}: time to first token burns its budget {value(DIGITS)} times too fast",
-        f"{_spent(dialect, settings, share)} Objective: {ttft.objective:.4g} within {ttft.threshold_seconds or 0:g}s. p99 now: {p99}.",
-        "look at waiting requests and KV usage first",
-    )
-
-
-def _slo_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    matchers, values = alert_matchers((*dialect.identity, *MODEL, "slo"))
-    query = f"printf `{_all_failed(dialect, own, f'{{{matchers}}}')}` {values} {values} | query"
-    in_a_row = f"{{{{ with {query} }}}} All of the last {{{{ . | first | value | printf `%.0f` }}}} requests failed.{{{{ end }}}}"
-    return Text(
-        f"{of_model(dialect)}: {label('slo')} burns its budget {value(DIGITS)} times too fast",
-        f"{_spent(dialect, settings)}{in_a_row}",
-        "errors: read the server's log; latencies: look at batch and KV usage",
-    )
-
-
 # pages for what is gone within days, a ticket for what does not last the period
 _SPEEDS = {Severity.WARNING: "slow", Severity.CRITICAL: _PAGES}
 _FLOORS = {"warning_for": FOR, "events": NUMBER, "bad": NUMBER}
 SLO = (
-    Alert("TTFTBurn", Check.TTFT, (*MODEL, "slo", "node"), _SPEEDS, _ttft, _ttft_text, Shown("latency", "Objectives that burn"), _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None, separate=True),
-    Alert("SLOBurn", Check.SLO, (*MODEL, "slo", "node"), _SPEEDS, _slo, _slo_text, Shown("latency", "Objectives that burn"), {**_FLOORS, "in_a_row": NUMBER}, separate=True),
+    Alert("TTFTBurn", Check.TTFT, (*MODEL, "slo", "node"), _SPEEDS, _ttft, Shown("latency", "Objectives that burn"), _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None, separate=True),
+    Alert("SLOBurn", Check.SLO, (*MODEL, "slo", "node"), _SPEEDS, _slo, Shown("latency", "Objectives that burn"), {**_FLOORS, "in_a_row": NUMBER}, separate=True),
     STUCK,
 )  # fmt: skip
