@@ -34,10 +34,8 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 class Shown:
     """A panel of a dashboard."""
 
-    # its UID without `llm-serving-`
-    board: str
-    # its title; by default the one with the alert alone, where no figure says more
-    panel: str = FIRING_PANEL
+    board: str  # its UID without `llm-serving-`
+    panel: str = FIRING_PANEL  # its title; by default the one with the alert alone, where no figure says more
 
     @property
     def uid(self) -> str:
@@ -99,13 +97,28 @@ def alert_matchers(names: Sequence[str]) -> tuple[str, str]:
     return ",".join(f"{name}=%q" for name in names), " ".join(f"$labels.{name}" for name in names)
 
 
-def lookup(dialect: Dialect, record: str, level: tuple[str, ...], how: str, extra: str = "") -> str:
+def lookup(dialect: Dialect, record: str, level: tuple[str, ...], how: str) -> str:
     """Another series of the same identity in a template, "unknown" where there is none: what may change must not be a label."""
+    return ask(dialect, f"{record}{{%s}}", level, how)
+
+
+def ask(dialect: Dialect, query: str, level: tuple[str, ...], how: str) -> str:
+    """The first answer to a query in a template, likewise. `query`: with %s where the matchers of the alert's identity belong."""
     names = (*dialect.identity_of(level), *level)
-    own, values = alert_matchers(names)
-    matchers = ",".join(filter(None, (own, extra)))
-    query = f"printf `{record}{{{matchers}}}` {values}" if names else f"`{record}`"
+    matchers, values = alert_matchers(names)
+    text = query.replace("%s", matchers)
+    return show_first(f"printf `{text}` {values}" if names else f"`{text}`", how)
+
+
+def show_first(query: str, how: str) -> str:
+    """The first answer to a query that a template makes, "unknown" where there is none."""
     return f"{{{{ with {query} | query }}}}{{{{ . | first | value | {how} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
+
+
+def say_each(query: str, sort: str, words: str, between: str = ", ") -> str:
+    """Words about each answer to a query that a template makes, `$one`, by the label that sorts them."""
+    found = f'{query} | sortByLabel "{sort}"'
+    return f"{{{{ range $i, $one := {found} }}}}{{{{ if $i }}}}{between}{{{{ end }}}}{words}{{{{ end }}}}"
 
 
 def owners_only(dialect: Dialect) -> tuple[str, str]:
@@ -113,15 +126,6 @@ def owners_only(dialect: Dialect) -> tuple[str, str]:
     a template, and further arguments."""
     matchers, values = alert_matchers(dialect.own)
     return (f" and on ({dialect.key('target')}) {OWNERS}{{{matchers}}}", f" {values}") if dialect.own else ("", "")
-
-
-def asked(dialect: Dialect, query: str, level: tuple[str, ...], how: str) -> str:
-    """The first answer to a query in a template, likewise. `query`: with %s where the matchers of the alert's identity belong."""
-    names = (*dialect.identity_of(level), *level)
-    matchers, values = alert_matchers(names)
-    text = query.replace("%s", matchers)
-    found = f"printf `{text}` {values}" if names else f"`{text}`"
-    return f"{{{{ with {found} | query }}}}{{{{ . | first | value | {how} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
 
 
 def of_model(dialect: Dialect) -> str:
@@ -135,6 +139,11 @@ def of_model(dialect: Dialect) -> str:
 def of_target(dialect: Dialect) -> str:
     """Model and target of the firing alert, likewise; a target that never answered may not know its model."""
     return _scope(dialect, f"{{{{ with $labels.model_name }}}}{{{{ . }}}} on {{{{ end }}}}{label('target')}")
+
+
+def of_fleet(dialect: Dialect) -> str:
+    """The identity labels of the whole fleet, for the beginning of a summary about everything."""
+    return "".join(f"{label(name)} " for name in dialect.external)
 
 
 def _scope(dialect: Dialect, what: str) -> str:

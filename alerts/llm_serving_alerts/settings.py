@@ -234,10 +234,8 @@ SLOS = (*LATENCY_SLOS, "errors")
 class Objective:
     """A service level objective."""
 
-    # the share of events that has to be good
-    objective: float
-    # from how many seconds on an event is bad; None: no threshold, no alert
-    threshold_seconds: float | None = None
+    objective: float  # the share of events that has to be good
+    threshold_seconds: float | None = None  # from how many seconds on an event is bad; None: no threshold, no alert
 
     @property
     def budget(self) -> float:
@@ -259,24 +257,20 @@ class BurnWindow:
 class Baseline:
     """`baseline:`: from when on a baseline counts, and whose."""
 
-    # for how long a model must have been seen
-    history_seconds: float = key(kinds.DURATION, name="history", unset=0.0)
+    history_seconds: float = key(kinds.DURATION, name="history", unset=0.0)  # for how long a model must have been seen
     # or from which moment on (Unix seconds); None = by history alone
     since_unix_seconds: float | None = key(MOMENT, name="since")
-    # how old a target must be
-    settle_seconds: float = key(kinds.DURATION, name="settle", unset=0.0)
+    settle_seconds: float = key(kinds.DURATION, name="settle", unset=0.0)  # how old a target must be
 
 
 @dataclass(frozen=True, slots=True)
 class Panels:
     """`panels:`: where the lines of panels are drawn that no alert watches."""
 
-    # of a day's spend that was idle
-    idle_above: float = key(RATIO, unset=1.0)
+    idle_above: float = key(RATIO, unset=1.0)  # of a day's spend that was idle
     # of all context tokens, of the longest hundredth of the requests
     long_context_share_above: float = key(RATIO, unset=1.0)
-    # of the median of 7 days of the memory bandwidth in use
-    bandwidth_below: float = key(RATIO, unset=0.0)
+    bandwidth_below: float = key(RATIO, unset=0.0)  # of the median of 7 days of the memory bandwidth in use
     # of an engine's KV cache: with less in use, requests do not wait for memory
     free_kv_below: float = key(RATIO, unset=0.0)
 
@@ -285,10 +279,8 @@ class Panels:
 class Receivers:
     """`receivers:`: what the routes of Alertmanager call those who are told."""
 
-    # of pages
-    critical: str = key(RECEIVER, unset="pagerduty")
-    # of tickets
-    warning: str = key(RECEIVER, unset="tickets")
+    critical: str = key(RECEIVER, unset="pagerduty")  # of pages
+    warning: str = key(RECEIVER, unset="tickets")  # of tickets
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,14 +303,12 @@ class NodeLoss:
 
     # share of its ceilings that a replica is expected to reach where nothing was measured
     efficiency: float = key(RATIO, unset=1.0)
-    # nodes that may be lost at a time
-    tolerate_nodes: int = key(kinds.integer(1, 2), unset=1)
+    tolerate_nodes: int = key(kinds.integer(1, 2), unset=1)  # nodes that may be lost at a time
     # from the order of a replica to its first request
     scale_lag_seconds: float = key(kinds.DURATION, name="scale_lag", unset=0.0)
     # how long replicas that a rollout replaces are excused
     rollout_limit_seconds: float = key(kinds.DURATION, name="rollout_limit", unset=0.0)
-    # whose desired replicas kube-state-metrics knows
-    workloads: tuple[Workload, ...] = ()
+    workloads: tuple[Workload, ...] = ()  # whose desired replicas kube-state-metrics knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,11 +317,9 @@ class AlertSettings:
 
     enabled: bool  # False: no rule is rendered
     for_seconds: float  # how long its condition must hold before it fires
-    # None = its own
-    severity: Severity | None
+    severity: Severity | None  # None = its own
     labels: Mapping[str, str]  # added to those of the rule
-    # by the names of its line in settings.yml, durations in seconds
-    values: Mapping[str, float]
+    values: Mapping[str, float]  # by the names of its line in settings.yml, durations in seconds
 
     def __getitem__(self, name: str) -> float:
         return self.values[name]
@@ -358,32 +346,22 @@ class Settings:
     severity_cap: Severity = key(SEVERITY, unset=Severity.CRITICAL)  # the loudest that any alert may be
     # with {alert} for the alert's name; "": the command that prints the runbook
     runbook_url: str = key(URL_TEMPLATE, unset="")
-    # with {queries} for those of the runbook; "": no link
-    queries_url: str = key(QUERIES_URL, unset="")
-    # with {uid} for the dashboard's; "": its path in a Grafana
-    dashboard_url: str = key(URL_TEMPLATE, unset="")
+    queries_url: str = key(QUERIES_URL, unset="")  # with {queries} for those of the runbook; "": no link
+    dashboard_url: str = key(URL_TEMPLATE, unset="")  # with {uid} for the dashboard's; "": its path in a Grafana
     # that are served: thresholds are held against the edges of their buckets
     runtimes: tuple[str, ...] = key(list_reader(RUNTIME, "runtimes"), unset=())
-    # on every alert
-    labels: Mapping[str, str] = field(default_factory=dict)
-    # by name
-    slo: Mapping[str, Objective] = field(default_factory=dict)
-    # of all objectives
-    period_seconds: float = 1.0
-    # by speed: fast and slow
-    burn: Mapping[str, tuple[BurnWindow, ...]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)  # on every alert
+    slo: Mapping[str, Objective] = field(default_factory=dict)  # by name
+    period_seconds: float = 1.0  # of all objectives
+    burn: Mapping[str, tuple[BurnWindow, ...]] = field(default_factory=dict)  # by speed: fast and slow
     baseline: Baseline = field(default_factory=Baseline)  # for alerts that compare with what is usual
     node_loss: NodeLoss = field(default_factory=NodeLoss)  # for the question whether the fleet survives without a node
-    # how long it is remembered what was there
-    memory_seconds: float = key(MEMORY, name="memory", unset=0.0)
-    # what was taken away on purpose
-    retired: tuple[Retired, ...] = key(read_retired, unset=())
-    # None = nobody is reminded of drills
-    drill_max_age_seconds: float | None = None
+    memory_seconds: float = key(MEMORY, name="memory", unset=0.0)  # how long it is remembered what was there
+    retired: tuple[Retired, ...] = key(read_retired, unset=())  # what was taken away on purpose
+    drill_max_age_seconds: float | None = None  # None = nobody is reminded of drills
     receivers: Receivers = field(default_factory=Receivers)  # who is told, by severity
     panels: Panels = field(default_factory=Panels)  # lines that no alert watches
-    # by name, without the prefix
-    alerts: Mapping[str, AlertSettings] = field(default_factory=dict)
+    alerts: Mapping[str, AlertSettings] = field(default_factory=dict)  # by name, without the prefix
 
     @property
     def own_labels(self) -> tuple[str, ...]:

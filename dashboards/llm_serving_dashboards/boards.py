@@ -49,10 +49,8 @@ _MODULES: tuple[ModuleType, ...] = (
 class Dashboard:
     """A dashboard of the user's settings."""
 
-    # its panels
-    board: Board
-    # what built its queries
-    queries: QueryBuilder
+    board: Board  # its panels
+    queries: QueryBuilder  # what built its queries
 
     @property
     def document(self) -> Json:

@@ -34,14 +34,10 @@ _SHOWN = "shown"
 class HiddenVariable:
     """A variable of Grafana that nobody sees: queries or legends read it, and Grafana asks again whenever the choice or the time range changes."""
 
-    # as queries and legends call it
-    name: str
-    # PromQL
-    query: str
-    # of its series, whose values are the variable's
-    label: str
-    # True: all of the values, as a pattern; False: the one that there is
-    several: bool = False
+    name: str  # as queries and legends call it
+    query: str  # PromQL
+    label: str  # of its series, whose values are the variable's
+    several: bool = False  # True: all of the values, as a pattern; False: the one that there is
 
 
 def list_record_labels(settings: Settings) -> dict[str, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.kv import hits_lost
-from llm_serving_alerts.declare import DIGITS, Alert, Shown, Text, asked, lookup, of_model, value
+from llm_serving_alerts.declare import DIGITS, Alert, Shown, Text, ask, lookup, of_fleet, of_model, value
 from llm_serving_alerts.promql import DAY, FLEET, HOUR, MODEL, WEEK, Dialect, clauses, series
 from llm_serving_alerts.records.cost import (
     FLEET_COST,
@@ -49,16 +49,11 @@ def _budget(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str)
     budget = dialect.one(series("cost_budget_usd_per_month", "%s"), *FLEET)
     seen = apply_over_hours(dialect, "count_over_time", f"{FLEET_COST}{{%s}}", WEEK)
     return expr, Text(
-        f"{_of_all(dialect)}a month at this pace costs {value(_WHOLE)} USD, more than the budget",
+        f"{of_fleet(dialect)}a month at this pace costs {value(_WHOLE)} USD, more than the budget",
         f"The last 7 days make {value(_WHOLE)} USD in a month of {MONTH_HOURS} hours, GPU time and energy. The budget is "
-        f"{asked(dialect, budget, FLEET, _WHOLE)} USD. Hours of the week that were seen: {asked(dialect, seen, FLEET, _WHOLE)}.",
+        f"{ask(dialect, budget, FLEET, _WHOLE)} USD. Hours of the week that were seen: {ask(dialect, seen, FLEET, _WHOLE)}.",
         "see which model grew, and what of it is idle",
     )
-
-
-def _of_all(dialect: Dialect) -> str:
-    """The identity labels of the whole fleet at the beginning of a summary about everything."""
-    return "".join(f"{{{{ $labels.{name} }}}} " for name in dialect.external)
 
 
 def _explosion(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
@@ -101,8 +96,8 @@ def _missed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str)
     )
     success = dialect.one(last, *FLEET)
     return expr, Text(
-        f"{_of_all(dialect)}the cost review is overdue by {value('humanizeDuration')}",
-        f"The last one that was written, and sent where that is configured: {asked(dialect, dialect.age(success), FLEET, 'humanizeDuration')} ago.",
+        f"{of_fleet(dialect)}the cost review is overdue by {value('humanizeDuration')}",
+        f"The last one that was written, and sent where that is configured: {ask(dialect, dialect.age(success), FLEET, 'humanizeDuration')} ago.",
         "read the exporter's log for the review's failure",
     )
 

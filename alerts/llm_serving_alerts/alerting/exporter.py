@@ -13,8 +13,10 @@ from llm_serving_alerts.declare import (
     alert_matchers,
     label,
     lookup,
+    of_fleet,
     of_model,
     of_target,
+    say_each,
     value,
 )
 from llm_serving_alerts.external import (
@@ -272,13 +274,12 @@ def _unread_shards(dialect: Dialect) -> str:
 
 def _unreachable(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     expr = f"{UNREACHED} > {own['above']:g}"
-    where = " ".join([*(label(name) for name in dialect.external), ""]) if dialect.external else ""
     matchers, values = alert_matchers(dialect.external)
     down = f"{DOWN_RATIO}{{{matchers}}} > {own['above']:g}"
     query = f"printf `{down}` {values} | query" if dialect.external else f"query `{down}`"
-    models = f'{{{{ range $i, $one := {query} | sortByLabel "model_name" }}}}{{{{ if $i }}}}, {{{{ end }}}}{{{{ $one.Labels.model_name }}}}{{{{ end }}}}'
+    models = say_each(query, "model_name", "{{ $one.Labels.model_name }}")
     return expr, Text(
-        f"{where}{value('humanizePercentage')} of all replicas cannot be reached",
+        f"{of_fleet(dialect)}{value('humanizePercentage')} of all replicas cannot be reached",
         f"Most replicas of several models or nodes went at once: {models}. That is the network, what they share, or the exporters' view of them. "
         "Alerts about single models and nodes of this fleet are not told while this page is open.",
         "ask a server by hand from elsewhere: users may still be served",

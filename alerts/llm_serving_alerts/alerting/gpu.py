@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import Alert, Shown, Text, alert_matchers, label
+from llm_serving_alerts.declare import Alert, Shown, Text, alert_matchers, label, of_fleet, say_each
 from llm_serving_alerts.promql import HOUR, MINUTE, Dialect, one_of, seconds_text, series
 from llm_serving_alerts.records.bands import SLOWDOWNS, SLOWED
 from llm_serving_alerts.records.identity import KNOWN_GPUS
@@ -20,9 +20,7 @@ _ROWS = ("gpu_remap_failed", "gpu_remap_pending")
 
 
 def _where(dialect: Dialect) -> str:
-    return " ".join(
-        [*(label(name) for name in dialect.external), f"{label('node')} {label('gpu_name')} {label('gpu')}"]
-    )
+    return f"{of_fleet(dialect)}{label('node')} {label('gpu_name')} {label('gpu')}"
 
 
 def _failed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
@@ -34,8 +32,8 @@ def _failed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str)
     )
     matchers, values = alert_matchers((*dialect.external, "gpu"))
     fatal = dialect.increase(series("gpu_xid_events_total", f"{matchers},{one_of('xid', FATAL_XIDS)}"), XID_SECONDS)
-    query = f'printf `max by ({dialect.labels("xid")}) ({fatal}) > 0` {values} | query | sortByLabel "xid"'
-    xids = f"{{{{ range $i, $one := {query} }}}}{{{{ if $i }}}}, {{{{ end }}}}{{{{ $one.Labels.xid }}}}{{{{ end }}}}"
+    query = f"printf `max by ({dialect.labels('xid')}) ({fatal}) > 0` {values} | query"
+    xids = say_each(query, "xid", "{{ $one.Labels.xid }}")
     return expr, Text(
         f"{_where(dialect)}: {{{{ if gt $value 0.0 }}}}XID {xids}{{{{ else }}}}the GPU no longer answers{{{{ end }}}}",
         f"{{{{ if gt $value 0.0 }}}}The driver reported XID {xids} within the last {seconds_text(XID_SECONDS)}: a fault of the card, its memory, its link or "
@@ -87,16 +85,12 @@ def _memory(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str)
 
 def _slowdown(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     expr = dialect.half(SLOWED, own.for_seconds)
-    names = (*dialect.external, "gpu")
-    matchers, values = alert_matchers(names)
+    matchers, values = alert_matchers((*dialect.external, "gpu"))
     held = series("gpu_slowdown", f"{matchers},{one_of('reason', SLOWDOWNS)}")
-    by_reason = dialect.labels("reason")
     # also between two of its spells
     lately = dialect.apply_over_time("max_over_time", held, settings.alerts["GPUSlowdown"].for_seconds or MINUTE)
-    query = f'printf `max by ({by_reason}) ({lately}) == 1` {values} | query | sortByLabel "reason"'
-    reasons = (
-        f"{{{{ range $i, $one := {query} }}}}{{{{ if $i }}}}, {{{{ end }}}}{{{{ $one.Labels.reason }}}}{{{{ end }}}}"
-    )
+    query = f"printf `max by ({dialect.labels('reason')}) ({lately}) == 1` {values} | query"
+    reasons = say_each(query, "reason", "{{ $one.Labels.reason }}")
     return expr, Text(
         f"{_where(dialect)}: clocks are held down while busy",
         f"Reason: {reasons}. It held for {seconds_text(own.for_seconds)} or more of the last {seconds_text(2 * own.for_seconds)}. The card does less than its ceilings say.",

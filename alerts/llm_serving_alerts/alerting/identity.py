@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from llm_serving_alerts.declare import Alert, Shown, Text, alert_matchers, label, lookup, of_model, value
+from llm_serving_alerts.declare import Alert, Shown, Text, alert_matchers, label, lookup, of_model, say_each, value
 from llm_serving_alerts.promql import MINUTE, MODEL, NODES, WORKLOAD, Dialect, clauses, one_of, series
 from llm_serving_alerts.records.identity import GPU_CLAIMS, TARGET_CLAIMS, readable
 from llm_serving_alerts.records.presence import unless_retired
@@ -201,12 +201,11 @@ def _signal_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier:
         ("pods that nobody wants are still there for a moment", f"unless on ({by}) {WANTED} == 0"),
     )
     expr = unless_retired(dialect, settings, wanted, lambda entry: _find_lost(dialect, entry), *WORKLOAD)
-    names = tuple(dict.fromkeys((*dialect.identity, *WORKLOAD)))
-    matchers, values = alert_matchers(names)
+    matchers, values = alert_matchers(tuple(dict.fromkeys((*dialect.identity, *WORKLOAD))))
     versions = f"printf `count by (version) ({_find_lost(dialect, matchers)})` {values} | query"
     of_version = f"printf `{_find_lost(dialect, f'{matchers},version=%q')}` {values} .Labels.version | query"
     one = "{{ .Labels.signal }} ({{ .Labels.reason }}) on {{ .Value | humanize }}"
-    some = f'{{{{ range $i, $one := {of_version} | sortByLabel "signal" }}}}{{{{ if $i }}}}, {{{{ end }}}}{one}{{{{ end }}}}'
+    some = say_each(of_version, "signal", one)
     which = "{{ with .Labels.version }}version {{ . }}{{ else }}a version that is not known{{ end }}"
     said = f'{{{{ range {versions} | sortByLabel "version" }}}}{which} lacks {some}; {{{{ end }}}}'
     workload = "{{ with $labels.workload }}, workload {{ . }}{{ end }}"

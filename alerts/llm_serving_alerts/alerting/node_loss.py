@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import DIGITS, Alert, Shown, Text, alert_matchers, label, lookup, of_model, value
+from llm_serving_alerts.declare import (
+    DIGITS,
+    Alert,
+    Shown,
+    Text,
+    alert_matchers,
+    label,
+    lookup,
+    of_fleet,
+    of_model,
+    say_each,
+    value,
+)
 from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, NODES, Dialect, clauses, seconds_text, series
 from llm_serving_alerts.records.history import ON_NODE, SERVED
 from llm_serving_alerts.records.node_loss import ALL, LOAD, LOST, N1_LOAD, PRESENT, UNREADABLE
@@ -95,9 +107,8 @@ def _largest(dialect: Dialect, settings: Settings) -> str:
     matchers, values = _this(dialect)
     share = f"{LOST}{{{matchers}}} / on ({dialect.labels('resource')}) group_left () {ALL}{{{matchers}}}"
     by_node = f"avg by ({dialect.labels('node')}) ({share})"
-    query = f"printf `topk({settings.node_loss.tolerate_nodes}, {by_node})` {values} {values}"
-    separator = "{{ if $i }} and {{ end }}"
-    return f'{{{{ range $i, $one := {query} | query | sortByLabel "node" }}}}{separator}{{{{ $one.Labels.node }}}}{{{{ end }}}}'
+    query = f"printf `topk({settings.node_loss.tolerate_nodes}, {by_node})` {values} {values} | query"
+    return say_each(query, "node", "{{ $one.Labels.node }}", " and ")
 
 
 def _this(dialect: Dialect) -> tuple[str, str]:
@@ -175,12 +186,11 @@ def _replica_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier
 
 def _node_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     expr = f"{LOST_NODES} == 1"
-    where = "".join(f"{label(name)} " for name in dialect.external)
     matchers, values = alert_matchers((*dialect.external, "node"))
-    on_it = f'printf `{ON_NODE}{{{matchers}}}` {values} | query | sortByLabel "model_name"'
-    models = f"{{{{ range $i, $one := {on_it} }}}}{{{{ if $i }}}}, {{{{ end }}}}{{{{ $one.Labels.model_name }}}} ({{{{ $one.Labels.role }}}}) {{{{ $one.Value }}}}{{{{ end }}}}"
+    of_model = "{{ $one.Labels.model_name }} ({{ $one.Labels.role }}) {{ $one.Value }}"
+    models = say_each(f"printf `{ON_NODE}{{{matchers}}}` {values} | query", "model_name", of_model)
     return expr, Text(
-        f"{where}node {label('node')} is lost",
+        f"{of_fleet(dialect)}node {label('node')} is lost",
         f"None of its replicas serves, and it does not answer, or Kubernetes does not hear of it. Ready replicas that it had: {models}. "
         "Their own alerts carry its name and are not told while this page is open.",
         "see whether the others carry the load (N-1), then bring the node back or replace it",

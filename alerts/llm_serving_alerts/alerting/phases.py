@@ -12,6 +12,8 @@ from llm_serving_alerts.declare import (
     lookup,
     of_model,
     of_target,
+    say_each,
+    show_first,
     value,
 )
 from llm_serving_alerts.promql import DAY, ENGINE, MODEL, TARGET, Dialect, series
@@ -158,15 +160,13 @@ def _of_each(dialect: Dialect, between: str, **texts: tuple[str, str]) -> str:
     """What is to be said of each way in which the replica is unlike its peers. `texts`: by `of`, how figures are shown and what is said, with
     {own} and {peers} for the figures."""
     matchers, values = alert_matchers((*dialect.identity_of(TARGET), *TARGET))
-    found = f'printf `{OUTLIER}{{{matchers}}}` {values} | query | sortByLabel "of"'
-    peers = f"printf `{PEERS}{{{matchers},of=%q}}` {values} $one.Labels.of | query"
+    peers = f"printf `{PEERS}{{{matchers},of=%q}}` {values} $one.Labels.of"
     cases = []
     for of, (how, text) in texts.items():
-        theirs = f"{{{{ with {peers} }}}}{{{{ . | first | value | {how} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
-        said = text.replace("{own}", f"{{{{ $one.Value | {how} }}}}").replace("{peers}", theirs)
+        said = text.replace("{own}", f"{{{{ $one.Value | {how} }}}}").replace("{peers}", show_first(peers, how))
         cases.append(f'if eq $one.Labels.of "{of}" }}}}{said}{{{{ ')
     each = f"{{{{ {'else '.join(cases)}end }}}}"
-    return f"{{{{ range $i, $one := {found} }}}}{{{{ if $i }}}}{between}{{{{ end }}}}{each}{{{{ end }}}}"
+    return say_each(f"printf `{OUTLIER}{{{matchers}}}` {values} | query", "of", each, between)
 
 
 OUTLIERS = (

@@ -69,8 +69,8 @@ def alert_rules(alert: Alert, dialect: Dialect, settings: Settings) -> tuple[Ale
 
 def _annotations(alert: Alert, text: Text, dialect: Dialect, settings: Settings) -> dict[str, str]:
     identity = () if alert.bare else dialect.identity_of(alert.identity)
-    asked = (*identity, *alert.choices)
-    variables = "&".join(f"var-{name}={{{{ $labels.{name} | urlquery }}}}" for name in asked)
+    chosen = (*identity, *alert.choices)
+    variables = "&".join(f"var-{name}={{{{ $labels.{name} | urlquery }}}}" for name in chosen)
     board = (settings.dashboard_url or "/d/{uid}").replace("{uid}", quote(alert.shown.uid))
     name = f"{ALERT_PREFIX}{alert.name}"
     queries = link_queries(settings.queries_url, read_queries(name), alert.identity) if settings.queries_url else ""

@@ -15,6 +15,7 @@ from llm_serving_alerts.declare import (
     lookup,
     of_model,
     of_target,
+    show_first,
     value,
 )
 from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, seconds_text
@@ -177,8 +178,7 @@ def _go_by(dialect: Dialect, settings: Settings, speed: str, record: str, extra:
     matchers, values = alert_matchers((*dialect.identity, "model_name"))
     clock, of_clock = _of_clock(dialect, settings, speed)
     query = f"{record}{{{matchers},{extra}}} * on ({dialect.labels(*MODEL)}) group_left () {clock}"
-    found = f"printf `{query}` {values} {of_clock} | query"
-    return f"{{{{ with {found} }}}}{{{{ . | first | value | {how} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
+    return show_first(f"printf `{query}` {values} {of_clock}", how)
 
 
 def _say_front_door(dialect: Dialect, settings: Settings, speed: str) -> str:

@@ -33,8 +33,7 @@ Drawn = TypeVar("Drawn", Panel, Query, None)
 class Changes(Generic[Drawn]):
     """Keys by dotted path. A value is a constant, or a function of what is drawn; None leaves the key out."""
 
-    # grafanalib does not write them
-    added: Mapping[str, Any] = field(default_factory=dict)
+    added: Mapping[str, Any] = field(default_factory=dict)  # grafanalib does not write them
     # grafanalib writes another value, and its class has no argument for ours
     replaced: Mapping[str, Any] = field(default_factory=dict)
     # Grafana 12 ignores them, migrates them, or reads them as something that is not meant
