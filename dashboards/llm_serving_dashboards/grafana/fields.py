@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from grafanalib import core
@@ -16,7 +17,6 @@ from llm_serving_dashboards.panels import (
     Draw,
     Link,
     Panel,
-    Query,
     ThresholdStep,
     Unit,
     ValueMapping,
@@ -195,87 +195,76 @@ def count_rows(panel: Panel) -> int:
     return panel.look.height - 1 if any("{{" in query.legend for query in panel.queries) else 0
 
 
+# of an override: what it sets, by Grafana's name, and to what; None leaves it out
+Property = tuple[str, Any]
 _CELL = "${__value.raw:percentencode}"
 
 
-def write_replica_link(uid: str, target: str) -> Json:
-    """A property: a click leads to the dashboard of one replica. `target`: Grafana's variable with its name."""
+def _override(by: str, which: str, properties: Iterable[Property]) -> list[Json]:
+    """What the fields that a matcher chooses have otherwise; nothing where that is nothing."""
+    written = [{"id": name, "value": value} for name, value in properties if value is not None]
+    return [{"matcher": {"id": by, "options": which}, "properties": written}] if written else []
+
+
+def _paint(colour: str) -> Property:
+    return "color", {"mode": "fixed", "fixedColor": str(colour)} if colour else None
+
+
+def link_replica(uid: str, target: str) -> Property:
+    """A click leads to the dashboard of one replica. `target`: Grafana's variable with its name."""
     url = f"/d/{uid}?var-target={target}&var-datasource=${{datasource}}&${{__url_time_range}}"
-    return {"id": "links", "value": [{"title": "Replica", "url": url, "targetBlank": False}]}
+    return "links", [{"title": "Replica", "url": url, "targetBlank": False}]
 
 
 def write_overrides(panel: Panel) -> list[Json]:
     """Colours of series that mean the same everywhere; unit, decimals and colours of a table's columns."""
-    found: list[Json] = [
-        {
-            "matcher": {"id": "byRegexp", "options": f"/^{word}\\b/"},
-            "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": str(colour)}}],
-        }
-        for word, colour in panel.look.series_colours
-    ]
-    # else a cell without a value would show the sentence for a table without rows
-    blank: list[Json] = [{"id": "noValue", "value": "–"}] if panel.may_be_empty else []  # a dash, as in our documents
+    found: list[Json] = []
+    for word, colour in panel.look.series_colours:
+        found += _override("byRegexp", f"/^{word}\\b/", [_paint(colour)])
     for number, query in enumerate(panel.queries):
-        if own := _write_own(query):
-            found.append({"matcher": {"id": "byFrameRefID", "options": name_query(number)}, "properties": own})
+        unit = None if query.unit is None else query.unit.value
+        own = ("unit", unit), _paint(query.colour), ("mappings", _write_mappings(query.mappings) or None)
+        found += _override("byFrameRefID", name_query(number), own)
+    # else a cell without a value would show the sentence for a table without rows
+    blank = "–" if panel.may_be_empty else None  # a dash, as in our documents
     for column in panel.columns:
-        properties = [*blank, *_write_cell(column)]
-        if isinstance(column.source, str):
-            if column.source == "target":
-                properties.append(write_replica_link(REPLICA_UID, _CELL))
-            if properties:
-                found.append({"matcher": {"id": "byName", "options": column.title}, "properties": properties})
-            continue
-        properties.insert(0, {"id": "unit", "value": column.unit.value})
-        if column.unit is Unit.MILLISECONDS_SINCE:
-            # words, not a number
-            properties.append({"id": "custom.align", "value": "left"})
-            if column.width is None:
-                properties.append({"id": "custom.width", "value": 120})
-        if column.decimals is not None:
-            properties.append({"id": "decimals", "value": column.decimals})
-        if column.thresholds:
-            thresholds = {"mode": "absolute", "steps": write_threshold_steps(column.thresholds)}
-            properties.append({"id": "thresholds", "value": thresholds})
-            properties.append({"id": "color", "value": {"mode": "thresholds"}})
-            properties.append({"id": "custom.cellOptions", "value": {"type": "color-text"}})
-        found.append({"matcher": {"id": "byName", "options": column.title}, "properties": properties})
+        found += _override("byName", column.title, _write_column(column, blank))
     return found
 
 
-def _write_own(query: Query) -> list[Json]:
-    """What the series of a query have otherwise than the panel."""
-    unit: list[Json] = [{"id": "unit", "value": query.unit.value}] if query.unit is not None else []
-    colour: list[Json] = (
-        [{"id": "color", "value": {"mode": "fixed", "fixedColor": query.colour}}] if query.colour else []
-    )
-    mappings: list[Json] = [{"id": "mappings", "value": _write_mappings(query.mappings)}] if query.mappings else []
-    return [*unit, *colour, *mappings]
+def _write_column(column: Column, blank: str | None) -> Iterator[Property]:
+    is_label, since = isinstance(column.source, str), column.unit is Unit.MILLISECONDS_SINCE
+    yield "unit", None if is_label else column.unit.value
+    yield "noValue", blank
+    yield from _write_cell(column)
+    if is_label:
+        yield link_replica(REPLICA_UID, _CELL) if column.source == "target" else ("links", None)
+        return
+    # words, not a number
+    yield "custom.align", "left" if since else None
+    yield "custom.width", 120 if since and column.width is None else None
+    yield "decimals", column.decimals
+    if column.thresholds:
+        yield "thresholds", {"mode": "absolute", "steps": write_threshold_steps(column.thresholds)}
+        yield "color", {"mode": "thresholds"}
+        yield "custom.cellOptions", {"type": "color-text"}
 
 
-def _write_cell(column: Column) -> list[Json]:
+def _write_cell(column: Column) -> Iterator[Property]:
     """How the cells of a column look, and where they lead."""
-    properties: list[Json] = []
-    if column.mappings:
-        properties.append({"id": "mappings", "value": _write_mappings(column.mappings)})
+    yield "mappings", _write_mappings(column.mappings) or None
     if column.mappings and column.coloured:
         whole = {"applyToRow": True} if column.colours_row else {}
-        properties.append({"id": "custom.cellOptions", "value": {"type": "color-background", "mode": "basic", **whole}})
-        properties.append({"id": "custom.align", "value": "center"})
-    if column.link is not None:
-        properties.append({"id": "links", "value": write_link(column.link)})
-    if column.hidden:
-        # of Grafana 12.0 and 12.1, and since then
-        properties.append({"id": "custom.hidden", "value": True})
-        properties.append({"id": "custom.hideFrom.viz", "value": True})
-    if column.mappings and not column.coloured:
-        # words, not numbers
-        properties.append({"id": "custom.align", "value": "left"})
-    if column.least_width is not None:
-        properties.append({"id": "custom.minWidth", "value": column.least_width})
-    if column.width is not None:
-        properties.append({"id": "custom.width", "value": column.width})
-    return properties
+        yield "custom.cellOptions", {"type": "color-background", "mode": "basic", **whole}
+        yield "custom.align", "center"
+    yield "links", None if column.link is None else write_link(column.link)
+    # of Grafana 12.0 and 12.1, and since then
+    yield "custom.hidden", column.hidden or None
+    yield "custom.hideFrom.viz", column.hidden or None
+    # words, not numbers
+    yield "custom.align", "left" if column.mappings and not column.coloured else None
+    yield "custom.minWidth", column.least_width
+    yield "custom.width", column.width
 
 
 # --- Legends without what is the same everywhere: a label is written only while the chosen series differ in it.
@@ -360,40 +349,35 @@ def write_hidden_variable(variable: HiddenVariable) -> Json:
 # --- How the lines of a graph are drawn that are not drawn as all others are, and where a click on them leads.
 
 _SERIES_TARGET = "${__field.labels.target:percentencode}"
-_GREY: Json = {"id": "color", "value": {"mode": "fixed", "fixedColor": str(Colour.UNKNOWN)}}
 
 
 def write_line_overrides(panel: Panel, identity: tuple[str, ...]) -> list[Json]:
     """Overrides for the queries of a graph, after those for its series. `identity`: labels that legends have too."""
     found: list[Json] = []
     for number, query in enumerate(panel.queries):
-        properties = _write_drawing(panel, number, identity)
+        properties = list(_write_drawing(panel, number, identity))
         if query.replica_uid:
-            properties.append(write_replica_link(query.replica_uid, _SERIES_TARGET))
-        if properties:
-            found.append({"matcher": {"id": "byFrameRefID", "options": name_query(number)}, "properties": properties})
+            properties.append(link_replica(query.replica_uid, _SERIES_TARGET))
+        found += _override("byFrameRefID", name_query(number), properties)
     return found
 
 
-def _write_drawing(panel: Panel, number: int, identity: tuple[str, ...]) -> list[Json]:
+def _write_drawing(panel: Panel, number: int, identity: tuple[str, ...]) -> Iterator[Property]:
     draw = panel.queries[number].draw
     if draw is Draw.LINE:
-        return []
-    thick: Json = {"id": "custom.lineWidth", "value": 2}
-    if draw is Draw.MAIN:
-        return [thick]
-    if draw is Draw.OWN:
-        return [thick, {"id": "color", "value": {"mode": "fixed", "fixedColor": str(Colour.PLAIN)}}]
-    thin = [_GREY, {"id": "custom.lineWidth", "value": 0.5}]
-    if draw is Draw.BEHIND:
-        return [*thin, {"id": "custom.hideFrom", "value": {"legend": True, "tooltip": True, "viz": False}}]
-    # the names of the worst stand there, and the description says what the band is
-    thin.append({"id": "custom.hideFrom", "value": {"legend": True, "tooltip": False, "viz": False}})
-    if draw is Draw.BOTTOM_EDGE:
-        return thin
-    # by the name of the one series that the next query has where there is a band to fill
-    below = blank_varying(write_legend(panel.queries[number + 1].legend, identity))
-    return [*thin, {"id": "custom.fillBelowTo", "value": below}, {"id": "custom.fillOpacity", "value": 15}]
+        return
+    if draw in (Draw.MAIN, Draw.OWN):
+        yield "custom.lineWidth", 2
+        yield _paint(Colour.PLAIN if draw is Draw.OWN else "")
+        return
+    yield _paint(Colour.UNKNOWN)
+    yield "custom.lineWidth", 0.5
+    # of a band the names of the worst stand there, and the description says what it is
+    yield "custom.hideFrom", {"legend": True, "tooltip": draw is Draw.BEHIND, "viz": False}
+    if draw is Draw.TOP_EDGE:
+        # by the name of the one series that the next query has where there is a band to fill
+        yield "custom.fillBelowTo", blank_varying(write_legend(panel.queries[number + 1].legend, identity))
+        yield "custom.fillOpacity", 15
 
 
 # --- XY charts, of which grafanalib has no class: each query is a series of points or a line, on logarithmic axes.
@@ -419,30 +403,25 @@ def write_xy_overrides(panel: Panel) -> list[Json]:
     if panel.axes is None:
         return []
     horizontal, vertical = panel.axes
-    found = [{"matcher": {"id": "byName", "options": X}, "properties": _write_axis(horizontal)}]
+    found = _override("byName", X, _write_axis(horizontal))
     for number, mark in enumerate(panel.marks):
-        drawn: list[Json] = [
-            {"id": "displayName", "value": mark.title},
-            {"id": "custom.show", "value": "lines" if mark.size is None else "points"},
-            {"id": "custom.lineWidth", "value": 2},
-            {"id": "custom.pointSize.fixed", "value": mark.size or 1},
-            {"id": "color", "value": {"mode": "fixed", "fixedColor": str(mark.colour)}},
-        ]
-        matcher = {"id": "byName", "options": _name_value(number)}
-        found.append({"matcher": matcher, "properties": [*_write_axis(vertical), *drawn]})
+        drawn = (
+            ("displayName", mark.title),
+            ("custom.show", "lines" if mark.size is None else "points"),
+            ("custom.lineWidth", 2),
+            ("custom.pointSize.fixed", mark.size or 1),
+            _paint(mark.colour),
+        )
+        # as Prometheus' data source calls the values of several queries
+        found += _override("byName", f"Value #{name_query(number)}", (*_write_axis(vertical), *drawn))
     return found
 
 
-def _write_axis(axis: Axis) -> list[Json]:
-    return [
-        {"id": "unit", "value": axis.unit.value},
-        {"id": "min", "value": axis.lowest},
-        {"id": "max", "value": axis.highest},
-        {"id": "custom.axisLabel", "value": axis.title},
-        {"id": "custom.scaleDistribution", "value": {"type": "log", "log": 10}},
-    ]
-
-
-def _name_value(number: int) -> str:
-    """Prometheus' data source calls the values of several queries so."""
-    return f"Value #{name_query(number)}"
+def _write_axis(axis: Axis) -> tuple[Property, ...]:
+    return (
+        ("unit", axis.unit.value),
+        ("min", axis.lowest),
+        ("max", axis.highest),
+        ("custom.axisLabel", axis.title),
+        ("custom.scaleDistribution", {"type": "log", "log": 10}),
+    )
