@@ -37,8 +37,6 @@ _OF_EACH_MOMENT = ("sum_over_time", "count_over_time", "avg_over_time")
 # seconds of what ranges are made of
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 WEEK = 7 * DAY
-# a day of every target, of thousands of samples each, is looked at six times an hour
-DAY_STEP_SECONDS = 10 * MINUTE
 
 
 def series(name: str, matchers: str = "", **equal: str) -> str:

@@ -156,7 +156,7 @@ def _list_firing(queries: QueryBuilder, matchers: tuple[str, ...], *, rest: bool
 def select_firing(queries: QueryBuilder, *matchers: str) -> str:
     """A selector of alerts that fire, of the chosen identities."""
     chosen = (f'{label}=~"${label}|"' for label in queries.settings.identity_labels)
-    return f"{FIRING.name}{{{','.join((_STATE, *matchers, *chosen))}}}"
+    return f"{FIRING}{{{','.join((_STATE, *matchers, *chosen))}}}"
 
 
 def _lack(*labels: str) -> str:
@@ -221,7 +221,7 @@ def build_annotations(board: Board, queries: QueryBuilder) -> tuple[dict[str, An
     # a ticket that becomes a page is a mark of its own
     level = "alertname", "severity", "model_name", "node", "gpu", *board.single
     chosen = "".join(f',{label}=~"${label}|"' for label in queries.settings.identity_labels)
-    every = f'{FIRING.name}{{alertstate="firing",{_NOTIFIES}{chosen}}}'
+    every = f'{FIRING}{{alertstate="firing",{_NOTIFIES}{chosen}}}'
     before = queries.aggregate("max", queries.dialect.offset(every, _BEFORE_SECONDS), *level)
     began = f"{queries.aggregate('max', find_firing(queries, _NOTIFIES, rest=shows_rest(board.uid), single=bool(board.single)), *level)} unless {before}"
     for severity, word, _ in GRAVE:

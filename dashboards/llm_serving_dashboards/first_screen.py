@@ -234,7 +234,7 @@ def _select_alerts(queries: QueryBuilder, check: Check, *matchers: str) -> str:
     """Alerts of a check that fire, with how grave each is."""
     chosen = (f'{label}=~"${label}|"' for label in queries.settings.identity_labels)
     of_check = ",".join(('alertstate="firing"', f'check="{check}"', *matchers, *chosen))
-    page, ticket = (f'{FIRING.name}{{{of_check},severity="{one}"}}' for one in (Severity.CRITICAL, Severity.WARNING))
+    page, ticket = (f'{FIRING}{{{of_check},severity="{one}"}}' for one in (Severity.CRITICAL, Severity.WARNING))
     return f"({PAGE} * {page} or {ticket})"
 
 
@@ -437,7 +437,7 @@ class _Alerts:
     def _select(self, severity: Severity, alerts: Iterable[str], *more: str) -> str:
         named = one_of("alertname", dict.fromkeys(alerts))
         matchers = ['alertstate="firing"', named, f'severity="{severity}"', *filter(None, more)]
-        return f"{FIRING.name}{{{choose(self._queries, *matchers)}}}"
+        return f"{FIRING}{{{choose(self._queries, *matchers)}}}"
 
     def _group(self, alerts: str) -> str:
         names = ", ".join((*self._queries.settings.identity_labels, *_ABOUT))
@@ -460,11 +460,11 @@ def _say_rest(queries: QueryBuilder, alerts: _Alerts) -> Iterator[str]:
     # what a page inhibits is not alone: the page fires
     grave = one_of("severity", [severity for severity, _, _ in alerts.grave])
     ours = choose(queries, 'alertstate="firing"', f'alertname=~"{ALERT_PREFIX}.+"', grave)
-    calm = f"((count({FIRING.name}{{{ours}}}) or vector(0)) == 0)"
+    calm = f"((count({FIRING}{{{ours}}}) or vector(0)) == 0)"
     watched = any(rule.alert == WATCHDOG for rule in alerts.rules)
     # in a Prometheus of one cluster it has no label of the cluster
     matchers = [f'alertname="{WATCHDOG}"', *(f'{name}=~"${name}|"' for name in settings.external_labels)]
-    evaluated = f'count({FIRING.name}{{alertstate="firing",{",".join(matchers)}}})' if watched else "vector(1)"
+    evaluated = f'count({FIRING}{{alertstate="firing",{",".join(matchers)}}})' if watched else "vector(1)"
     sentences = [
         (
             f"{models} > 0 and {unknown} == 0 and {calm} and {evaluated}",

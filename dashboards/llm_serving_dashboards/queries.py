@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from llm_serving_alerts.promql import GPUS, OWNERS, Dialect, buckets, series
+from llm_serving_alerts.promql import GPUS, OWNERS, Dialect, series
 from llm_serving_alerts.promql_tree import Call, Leaf, Node, add_matcher, change_selectors, parse, write_flat
 from llm_serving_alerts.records.history import ALIVE
 from llm_serving_alerts.records.targets import DOWN
@@ -117,10 +117,6 @@ class QueryBuilder:
             [*(f'{label}="{value}"' for label, value in equal.items()), *([narrowed] if narrowed else [])]
         )
         return f"{name}{{{matched}}}" if matched else name
-
-    def select_buckets(self, histogram: str) -> str:
-        """A selector of the buckets of an exported histogram."""
-        return buckets(histogram, self._write_matchers(histogram))
 
     def select_one(self, name: str, *level: str, matchers: str = "", holds: str = "", **equal: str) -> str:
         """An exported series with one value for each set of these labels: a pair of exporters or a double scrape counts once. `holds`: a comparison;

@@ -27,6 +27,7 @@ from llm_serving_alerts.external import (
     RULE_COUNTERS,
     RULE_STATES,
     UP,
+    find_group_label,
 )
 from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, TARGET, TARGETS, Dialect, clauses, seconds_text, series
 from llm_serving_alerts.records.history import EXPORTERS, SERVED
@@ -61,13 +62,13 @@ def _restarts(dialect: Dialect, settings: Settings, own: AlertSettings, tier: st
     # a target's start as two exporters see it may differ by rounding: each is counted for itself
     starts = dialect.apply_over_time("changes", series("target_start_time_seconds"), HOUR)
     # a page may not say when its server started: then that is when its exporter, which has restarted, saw it first
-    restarts = f"max by ({of_process}) ({dialect.apply_over_time('changes', PROCESS_START.name, HOUR)})"
+    restarts = f"max by ({of_process}) ({dialect.apply_over_time('changes', PROCESS_START, HOUR)})"
     on_target = dialect.labels("target", "instance", "job")
     servers = f"({starts} - on ({of_process}) group_left () {restarts} or on ({on_target}) {starts})"
     started = dialect.one(servers, "target")
     # between two starts there is no exporter to say what it is
     ours = dialect.apply_over_time("last_over_time", series("exporter_build_info"), HOUR)
-    own_starts = f"{dialect.apply_over_time('changes', PROCESS_START.name, HOUR)} and on ({of_process}) {ours}"
+    own_starts = f"{dialect.apply_over_time('changes', PROCESS_START, HOUR)} and on ({of_process}) {ours}"
     expr = clauses(
         ("a server starts again and again", f"{started} >= {own['starts']:g}"),
         (
@@ -136,18 +137,17 @@ _OURS = GROUP_PREFIX.replace(".", "[.]") + ".+"
 def _troubles(dialect: Dialect, matchers: str = "") -> Iterator[tuple[str, str]]:
     """Words and PromQL by group of ours: what was counted, and what is so now."""
     for words, counters in RULE_COUNTERS.items():
-        grown = (
-            dialect.increase(f'{one.name}{{{one.label}=~"{_where(one.label)}"{matchers}}}', _SECONDS)
-            for one in counters
-        )
+        grown = (dialect.increase(_select_group(counter, matchers), _SECONDS) for counter in counters)
         yield words, " or ".join(f"{one} > 0" for one in grown)
     for words, states in RULE_STATES.items():
-        yield words, " or ".join(f'{one.name}{{{one.label}=~"{_where(one.label)}"{matchers}}} > 0' for one in states)
+        yield words, " or ".join(f"{_select_group(state, matchers)} > 0" for state in states)
 
 
-def _where(name: str) -> str:
+def _select_group(series: str, matchers: str) -> str:
+    label = find_group_label(series)
     # Prometheus, Thanos and Mimir write file;group
-    return f".*;{_OURS}" if name == "rule_group" else _OURS
+    ours = f".*;{_OURS}" if label == "rule_group" else _OURS
+    return f'{series}{{{label}=~"{ours}"{matchers}}}'
 
 
 def _failing(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
@@ -190,7 +190,7 @@ def _absent(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str)
     where = "".join(f"{{{{ with $labels.{name} }}}}{{{{ . }}}} {{{{ end }}}}" for name in dialect.external)
     matchers, values = alert_matchers((*dialect.external, "job"))
     known = known_exporters(dialect, matchers)
-    which = f"{known} and on ({dialect.key('job', 'instance')}) {dialect.bare(UP.name, 'job', 'instance')} == 0"
+    which = f"{known} and on ({dialect.key('job', 'instance')}) {dialect.bare(UP, 'job', 'instance')} == 0"
     names = f'{{{{ range printf `{which}` {values} | query | sortByLabel "instance" }}}} {{{{ .Labels.instance }}}}{{{{ end }}}}'
     one = f"{{{{ if $labels.shard }}}}shard {label('shard')}: no exporter reads it{{{{ else if $labels.job }}}}"
     several = f"{value()} exporters of job {label('job')} are gone"
@@ -255,13 +255,13 @@ def _fewer(dialect: Dialect) -> str:
 
 def _counted(dialect: Dialect, function: Callable[[str], str]) -> str:
     central, others = (function(f'{EXPORTERS_OF_JOB}{{mode{sign}"central"}}') for sign in ("=", "!="))
-    return f"{central} or {others} unless on ({dialect.key()}) {DAEMONSET_PODS.name}{{{_DAEMONSET}}}"
+    return f"{central} or {others} unless on ({dialect.key()}) {DAEMONSET_PODS}{{{_DAEMONSET}}}"
 
 
 def _of_daemonset(dialect: Dialect) -> str:
     """How many fewer there are than Kubernetes is to run, but for those of which another part tells."""
     fleet = dialect.key()
-    pods = f"max by ({dialect.key('namespace', 'daemonset')}) ({DAEMONSET_PODS.name}{{{_DAEMONSET}}})"
+    pods = f"max by ({dialect.key('namespace', 'daemonset')}) ({DAEMONSET_PODS}{{{_DAEMONSET}}})"
     wanted = f"sum by ({fleet}) ({pods})"
     silent, lost = _gone(dialect, OFF_NODE)
     there = f"count by ({fleet}) ({EXPORTERS}{{{OFF_NODE}}} or {silent} or {lost})"
@@ -360,9 +360,7 @@ def _reload(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str)
 def _notifications(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     # by reason, from 0.26 on
     by = dialect.labels("instance", "integration")
-    failed, sent = (
-        f"sum by ({by}) ({dialect.increase(one.name, 300)})" for one in (NOTIFICATIONS_FAILED, NOTIFICATIONS)
-    )
+    failed, sent = (f"sum by ({by}) ({dialect.increase(one, 300)})" for one in (NOTIFICATIONS_FAILED, NOTIFICATIONS))
     expr = f"{failed} / on ({by}) ({sent} > 0) > {own['above']:g}"
     return expr, Text(
         f"Alertmanager {label('instance')} cannot deliver by {label('integration')}",

@@ -135,7 +135,7 @@ def _loudest(by_severity: _Names, where: str) -> str:
 
 def _select(names: Iterable[str], *matchers: str) -> str:
     matched = ",".join([one_of("alertname", dict.fromkeys(names)), 'alertstate="firing"', *matchers])
-    return f"{FIRING.name}{{{matched}}}"
+    return f"{FIRING}{{{matched}}}"
 
 
 def _find_by_target(dialect: Dialect, by_severity: _Names) -> str:

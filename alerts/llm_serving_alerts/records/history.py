@@ -127,7 +127,7 @@ _MADE = {
 }
 # workloads that come to an end without anybody's doing
 _ENDING = "Job|Workflow|TaskRun"
-_WANTED = tuple(wanted.name for wanted, _ in KUBE_REPLICAS.values())
+_WANTED = tuple(wanted for wanted, _ in KUBE_REPLICAS.values())
 
 
 def seen(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
@@ -184,7 +184,7 @@ def _replaced(dialect: Dialect, stated: str) -> str:
         f"({who}) * on ({of_exporter}) group_left (mode, node) {exporters}"
         for who, exporters in ((stated, known), (shown, f'{EXPORTERS}{{mode!=""}}'))
     )
-    return f"{placed} unless on ({of_exporter}) {UP.name} and on ({of_place}) {now}"
+    return f"{placed} unless on ({of_exporter}) {UP} and on ({of_place}) {now}"
 
 
 def _moments(dialect: Dialect) -> Iterator[Record]:
@@ -225,10 +225,10 @@ def _placed(dialect: Dialect) -> str:
     found = []
     for kind, (controller, of_controller, of_its_pod) in _MADE.items():
         wanted, name = KUBE_REPLICAS[kind]
-        owners = take_exported(lately(f'{POD_OWNER.name}{{owner_kind="{controller}"}}'), *of_pod)
+        owners = take_exported(lately(f'{POD_OWNER}{{owner_kind="{controller}"}}'), *of_pod)
         owned = f"max by ({dialect.key(*of_pod, 'owner_name')}) ({owners})"
         pods = f"{TARGETS}{{{others}}} * on ({dialect.key(*of_pod)}) group_left (owner_name) {owned}"
-        there = f'label_replace({take_exported(lately(wanted.name), "namespace")}, "workload", "$1", "{name}", "(.+)")'
+        there = f'label_replace({take_exported(lately(wanted), "namespace")}, "workload", "$1", "{name}", "(.+)")'
         for shown, label, begins in (
             (pods, "owner_name", of_controller),
             (f'{TARGETS}{{{others},pod=~"{of_its_pod}"}}', "pod", of_its_pod),
@@ -239,7 +239,7 @@ def _placed(dialect: Dialect) -> str:
 
 
 def _condition() -> str:
-    return take_exported(f'{NODE_CONDITION.name}{{condition="Ready",status="true"}}', "node")
+    return take_exported(f'{NODE_CONDITION}{{condition="Ready",status="true"}}', "node")
 
 
 def not_ready(dialect: Dialect) -> str:
@@ -292,7 +292,7 @@ def _unwanted(dialect: Dialect, settings: Settings) -> str:
     )
     lately = dialect.apply_over_time("last_over_time", _WORKLOADS, DAY)
     # the workload may have been the only one that was: nodes are there always
-    there = " or ".join(f"group by ({dialect.key()}) ({name})" for name in (NODE_CONDITION.name, *_WANTED))
+    there = " or ".join(f"group by ({dialect.key()}) ({name})" for name in (NODE_CONDITION, *_WANTED))
     jobs, others = (
         dialect.apply_over_time("last_over_time", f'{_WORKLOADS}{{workload_kind{sign}"{_ENDING}"}}', seconds)
         for sign, seconds in (("=~", settings.memory_seconds), ("!~", DAY))
@@ -314,7 +314,7 @@ def _kube_replicas(dialect: Dialect, settings: Settings) -> str:
     ours = dialect.apply_over_time("last_over_time", _WORKLOADS, settings.memory_seconds)
     found = []
     for kind, (wanted, name) in KUBE_REPLICAS.items():
-        named = f'label_replace({take_exported(wanted.name, "namespace")}, "workload", "$1", "{name}", "(.+)")'
+        named = f'label_replace({take_exported(wanted, "namespace")}, "workload", "$1", "{name}", "(.+)")'
         of_kind = f"max by ({dialect.key('namespace', 'workload')}) ({named})"
         found.append(
             f'label_replace({of_kind}, "workload_kind", "{kind}", "", "") and on ({dialect.key(*_PLACE)}) {ours}'

@@ -99,7 +99,7 @@ def known_exporters(dialect: Dialect, matchers: str = NOT_IN_POD) -> str:
 def no_answer(dialect: Dialect) -> str:
     """Scrapes that have failed for five minutes, whoever makes them: of a pair of Prometheus whose samples one store holds, one may be cut
     off."""
-    up = dialect.apply_over_time("max_over_time", UP.name, 5 * MINUTE)
+    up = dialect.apply_over_time("max_over_time", UP, 5 * MINUTE)
     return f"{dialect.bare(up, 'job', 'instance')} == 0"
 
 
@@ -122,7 +122,7 @@ def _nodes(dialect: Dialect) -> Iterator[Record]:
     alone = f"({NODES} and on ({of_target}) {answers} unless on ({of_target}) ({several}))"
     serves = f"({NODES} and on ({of_target}) target:llm_serving_ready:max == 1)"
     nobody = f"max by ({of_node}) ({silent})"
-    closed = f"(max by ({of_node}) ({take_exported(NODE_CLOSED.name, 'node')}) == 1)"
+    closed = f"(max by ({of_node}) ({take_exported(NODE_CLOSED, 'node')}) == 1)"
 
     def unless_meant(last_there: str) -> str:
         # somebody closed it, or its replicas had left it before
@@ -130,7 +130,7 @@ def _nodes(dialect: Dialect) -> Iterator[Record]:
         return f"unless on ({of_node}) {closed} and on ({of_node}) {left}"
 
     called = f"({not_ready(dialect)} {unless_meant(NODE_READY)})"
-    waited = f"min by ({of_exporter}) ({dialect.apply_over_time('min_over_time', SCRAPE_SECONDS.name, 5 * MINUTE)})"
+    waited = f"min by ({of_exporter}) ({dialect.apply_over_time('min_over_time', SCRAPE_SECONDS, 5 * MINUTE)})"
     own = known_exporters(dialect, EACH_NODE)
     silenced = (
         f"({own} and on ({of_exporter}) ({no_answer(dialect)}) and on ({of_exporter}) ({waited} > {_WAITED_SECONDS:g}))"

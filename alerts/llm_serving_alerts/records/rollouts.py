@@ -14,7 +14,6 @@ from llm_serving_alerts.external import (
     POD_CREATED,
     POD_OWNER,
     POD_READY,
-    External,
     about_workload,
     in_namespace,
     pods_owned,
@@ -134,7 +133,7 @@ def _behind(dialect: Dialect, settings: Settings, workload: Workload) -> str:
 def _youngest(dialect: Dialect, settings: Settings, workload: Workload) -> str:
     """Age of a workload's youngest pod that is not ready. Pods are known by `uid`, which no scrape renames."""
 
-    def of_pods(one: External, matchers: str) -> str:
+    def of_pods(one: str, matchers: str) -> str:
         return f"({_any(in_namespace(workload, one, matchers))})"
 
     by_pod = dialect.key("uid")
@@ -150,8 +149,8 @@ def _displaced(dialect: Dialect) -> str:
     def nodes(expression: str) -> str:
         return f"max by ({of_node}) ({take_exported(expression, 'node')})"
 
-    closed, known = NODE_CLOSED.name, NODE_INFO.name
-    ready = f'{NODE_CONDITION.name}{{condition="Ready",status="true"}}'
+    closed, known = NODE_CLOSED, NODE_INFO
+    ready = f'{NODE_CONDITION}{{condition="Ready",status="true"}}'
     gone = f"{nodes(dialect.offset(known, HOUR))} unless on ({of_node}) {nodes(known)}"
     bad = f"({nodes(f'{closed} == 1')} or {nodes(f'{ready} == 0')} or {gone})"
     stood = dialect.apply_over_time("last_over_time", NODES, HOUR)

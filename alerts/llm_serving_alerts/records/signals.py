@@ -78,7 +78,7 @@ def _wanted(dialect: Dialect) -> str:
     of_object = dialect.key("namespace", "workload")
     found = []
     for kind, (wanted, name) in KUBE_REPLICAS.items():
-        named = f'label_replace({take_exported(wanted.name, "namespace")}, "workload", "$1", "{name}", "(.+)")'
+        named = f'label_replace({take_exported(wanted, "namespace")}, "workload", "$1", "{name}", "(.+)")'
         ours = f'max by ({dialect.labels(*WORKLOAD, "workload_kind", "namespace")}) ({WORKLOADS}{{workload_kind="{kind}"}})'
         found.append(f"{ours} * 0 + on ({of_object}) group_left () max by ({of_object}) ({named})")
     return " or ".join(found)

@@ -75,7 +75,7 @@ def everything() -> Settings:
 @cache
 def known_series() -> frozenset[str]:
     names = {rule.record for rule in every_rule(rule_groups(everything())) if isinstance(rule, Record)}
-    names |= {external.name for external in EXTERNALS} | {"ALERTS"}  # ALERTS is Prometheus' own
+    names |= EXTERNALS | {"ALERTS"}  # ALERTS is Prometheus' own
     for metric in BY_NAME.values():
         endings = ("_bucket", "_count", "_sum") if metric.kind is Kind.HISTOGRAM else ("",)
         names |= {metric.full_name + ending for ending in endings}
