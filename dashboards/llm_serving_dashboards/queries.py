@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llm_serving_alerts.promql import GPUS, OWNERS, Dialect, series
 from llm_serving_alerts.promql_tree import Call, Leaf, Node, add_matcher, change_selectors, parse, write_flat
@@ -43,7 +43,8 @@ class HiddenVariable:
 def list_record_labels(settings: Settings) -> dict[str, tuple[str, ...]]:
     """The labels of every recorded series by its name, without the identity labels. The settings' windows decide which series there are."""
     identity = settings.identity_labels
-    labels = record_labels(rule_groups(settings)[RECORDS])
+    # a delay changes at which moment series are looked at, and not their labels
+    labels = record_labels(rule_groups(replace(settings, evaluation_delay_seconds=0.0))[RECORDS])
     return {name: tuple(label for label in found if label not in identity) for name, found in labels.items()}
 
 
