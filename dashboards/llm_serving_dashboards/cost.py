@@ -41,10 +41,10 @@ def build_board(queries: QueryBuilder) -> Board:
         VARIABLES,
         (
             Row("", (make_firing(queries, Check.COST.dashboard),)),
-            Row("Now", _make_now_panels(queries)),
-            Row("USD per million tokens", _make_token_cost_panels(queries)),
-            Row("Where the money goes", _make_spend_panels(queries)),
-            Row("Spare capacity", _make_spare_panels(queries)),
+            Row("Now", _make_now_panels(queries), may_be_empty=NO_PRICE),
+            Row("USD per million tokens", _make_token_cost_panels(queries), may_be_empty=NO_PRICE),
+            Row("Where the money goes", _make_spend_panels(queries), may_be_empty=NO_PRICE),
+            Row("Spare capacity", _make_spare_panels(queries), may_be_empty=NO_PRICE),
         ),
     )
 
@@ -59,7 +59,6 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "their price before commitments: the weekly review has what is paid.",
             Look(Unit.USD, width=6, height=4),
             Query(f"730 * {pace}", "month"),
-            may_be_empty=NO_PRICE,
         ),
         make_stat(
             "Share of the budget",
@@ -74,7 +73,6 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Cost of the selection's GPU time.",
             Look(Unit.USD, width=6, height=4, decimals=2),
             Query(f"sum({queries.select(SPENT)})", "USD"),
-            may_be_empty=NO_PRICE,
         ),
         make_stat(
             "Idle share of the last day",
@@ -84,7 +82,6 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 f"sum({queries.select('model:llm_serving_cost_usd:increase1d', phase='idle')}) / (sum({queries.select('model:llm_serving_cost_usd:increase1d')}) > 0)",
                 "idle",
             ),
-            may_be_empty=NO_PRICE,
         ),
     )
 
@@ -102,7 +99,6 @@ def _make_token_cost_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "All GPU time, including idle and down time, shared out over the tokens: what a million tokens really cost. Over 6h.",
             Look(Unit.USD, width=8),
             *_list_phases(queries, "allocated"),
-            may_be_empty=NO_PRICE,
         ),
         make_model_graph(
             queries,
@@ -110,7 +106,6 @@ def _make_token_cost_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Only the time that the phase took: what a million tokens would cost on fully used replicas. The difference to the allocated cost is the price of low utilisation.",
             Look(Unit.USD, width=8),
             *_list_phases(queries, "busy"),
-            may_be_empty=NO_PRICE,
         ),
         make_model_graph(
             queries,
@@ -118,7 +113,6 @@ def _make_token_cost_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Blended, allocated cost per token over its median of 7 days.",
             Look(Unit.TIMES, width=8, limits=warn_above(own["above"])),
             Query(f"{now} / {queries.match_on('model_name', 'role')} {usual}", MODEL),
-            may_be_empty=NO_PRICE,
         ),
     )
 
@@ -140,14 +134,12 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Prefill, decode, idle, down and unattributed time add up to all GPU time.",
             Look(Unit.USD, width=8, stacked=True, series_colours=SPENT_ON),
             Query(queries.aggregate("sum", queries.select(SPENT), "phase"), "{{phase}}"),
-            may_be_empty=NO_PRICE,
         ),
         make_time_series(
             "USD per hour by model",
             "All GPU time of the model's replicas.",
             Look(Unit.USD, width=8, stacked=True),
             Query(queries.aggregate("sum", queries.select(SPENT), "model_name", "role"), MODEL),
-            may_be_empty=NO_PRICE,
         ),
         make_time_series(
             "This week and the week before",
@@ -155,7 +147,6 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Look(Unit.USD, width=8),
             Query(f"sum({queries.select(SPENT)})", "now"),
             Query(f"sum({queries.select(SPENT)} offset 1w)", "a week ago"),
-            may_be_empty=NO_PRICE,
         ),
         make_table(
             "Cost by model, last day",
@@ -169,7 +160,6 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             ),
             queries.aggregate("sum", queries.select("model:llm_serving_cost_usd:increase1d"), "model_name", "role"),
             queries.select("model:llm_serving_idle_cost:ratio1d"),
-            may_be_empty=NO_PRICE,
         ),
         make_table(
             "The most expensive replicas",
@@ -209,7 +199,6 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 ),
                 MODEL,
             ),
-            may_be_empty=NO_PRICE,
         ),
     )
 
@@ -228,21 +217,18 @@ def _make_spare_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Share of each model's cost that went to idle time, over 24h.",
             Look(Unit.RATIO, width=8, maximum=1, limits=warn_above(queries.settings.panels.idle_above)),
             Query(queries.select("model:llm_serving_idle_cost:ratio1d"), MODEL),
-            may_be_empty=NO_PRICE,
         ),
         make_time_series(
             "Overprovisioning, USD per hour",
             "Cost of replicas beyond the demand and the node-loss reserve. 0: the fleet has no surplus.",
             Look(Unit.USD, width=8),
             Query(queries.select("model:llm_serving_overprovisioned_cost_usd:sum1h"), MODEL),
-            may_be_empty=NO_PRICE,
         ),
         make_time_series(
             "Node-loss reserve, USD per hour",
             "Cost of the replicas that let the fleet survive the loss of its largest node. This is an insurance, not waste.",
             Look(Unit.USD, width=8),
             Query(queries.select("model:llm_serving_reserve_cost_usd:sum1h"), MODEL),
-            may_be_empty=NO_PRICE,
         ),
         make_table(
             "Targets without a price",

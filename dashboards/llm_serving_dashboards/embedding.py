@@ -31,7 +31,12 @@ def build_board(queries: QueryBuilder) -> Board:
         (
             Row("", (_make_list(queries),)),
             # most fleets have none, and Grafana 12 folds a row of this kind of board by its file alone, never by what there is to draw
-            Row("Over time", (*_make_throughput_panels(queries), *_make_latency_panels(queries)), folded=True),
+            Row(
+                "Over time",
+                (*_make_throughput_panels(queries), *_make_latency_panels(queries)),
+                folded=True,
+                may_be_empty=_NONE,
+            ),
         ),
         choices=(("model_name", queries.select_models_without_decode()),),
     )
@@ -60,14 +65,12 @@ def _make_throughput_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Prefill tokens/s of each model. There is no decode phase, so this is the throughput.",
             Look(Unit.TOKENS_PER_SECOND),
             Query(queries.select("model:llm_serving_phase_tokens:rate5m", phase="prefill"), MODEL),
-            may_be_empty=_NONE,
         ),
         make_time_series(
             "Finished requests/s by reason",
             "Requests/s are the usual measure of an embedding server.",
             Look(Unit.REQUESTS_PER_SECOND, stacked=True, series_colours=REASONS),
             *draw_parts(queries, queries.select("model:llm_serving_requests_finished:rate5m"), "reason"),
-            may_be_empty=_NONE,
         ),
     )
 
@@ -86,7 +89,6 @@ def _make_latency_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 )
                 for rank in ("p99", "p95", "p50")
             ),
-            may_be_empty=_NONE,
         ),
         make_band(
             queries,
@@ -94,7 +96,6 @@ def _make_latency_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Requests that each replica is computing.",
             Look(Unit.COUNT, width=8),
             RUNNING,
-            may_be_empty=_NONE,
         ),
         make_band(
             queries,
@@ -102,6 +103,5 @@ def _make_latency_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Requests in the queue of each replica.",
             Look(Unit.COUNT, width=8),
             WAITING,
-            may_be_empty=_NONE,
         ),
     )

@@ -61,8 +61,8 @@ def build_board(queries: QueryBuilder) -> Board:
         (
             Row("", (make_firing(queries, Check.GPU.dashboard),)),
             Row("Health", (*_make_fault_panels(queries), *_make_health_panels(queries))),
-            Row("Work", _make_work_panels(queries)),
-            Row("Power, heat and clocks", _make_power_panels(queries)),
+            Row("Work", _make_work_panels(queries), may_be_empty="no GPU reports it"),
+            Row("Power, heat and clocks", _make_power_panels(queries), may_be_empty="no GPU reports it"),
             Row("Links", _make_link_panels(queries)),
             Row("All GPUs", (_make_list(queries),)),
         ),
@@ -215,7 +215,6 @@ def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Share of time in which any kernel ran. 100 % does not mean that the GPU was fully used.",
             Look(Unit.RATIO, worst=Worst.LOWEST, maximum=1),
             BUSY,
-            may_be_empty="no GPU reports it",
         ),
         make_gpu_band(
             queries,
@@ -223,7 +222,6 @@ def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Share of GPU memory in use. Engines allocate their share at start, so a high value is normal. A value that keeps rising is not.",
             Look(Unit.RATIO, maximum=1),
             MEMORY,
-            may_be_empty="no GPU reports it",
         ),
     )
 
@@ -237,7 +235,6 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Look(Unit.WATTS, width=8),
             POWER,
             Query(queries.select(POWER_LIMIT), "limit {{gpu_name}}"),
-            may_be_empty="no GPU reports it",
         ),
         make_gpu_band(
             queries,
@@ -245,7 +242,6 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Temperature of the hottest sensor. The limits differ by GPU model. A GPU that gets too hot lowers its clocks: see the panel on lowered clocks.",
             Look(Unit.CELSIUS, width=8, from_zero=False),
             HEAT,
-            may_be_empty="no GPU reports it",
         ),
         make_gpu_band(
             queries,
@@ -253,7 +249,6 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Below 100 % under load: the power cap, heat or a fault.",
             Look(Unit.RATIO, worst=Worst.LOWEST, width=8, maximum=1),
             CLOCK,
-            may_be_empty="no GPU reports it",
         ),
     )
 

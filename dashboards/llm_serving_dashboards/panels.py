@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 # of Grafana's grid
@@ -244,6 +244,11 @@ class Row:
     title: str  # "": no heading
     panels: tuple[Panel, ...]
     folded: bool = False  # True: only the heading is seen, and nothing is asked, until the viewer opens it
+    may_be_empty: str = ""  # of its panels that do not say it themselves
+
+    def __post_init__(self) -> None:
+        panels = (replace(one, may_be_empty=one.may_be_empty or self.may_be_empty) for one in self.panels)
+        object.__setattr__(self, "panels", tuple(panels))
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,14 +82,12 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Share of time that each phase needs at its ceiling.",
             Look(Unit.RATIO, width=6),
             Query(queries.select_one("phase_busy_ratio", *_ENGINE, "phase"), f"{{{{phase}}}} {_OF_ENGINE}"),
-            may_be_empty="its model's size or its GPU is not known",
         ),
         make_time_series(
             "MBU by source",
             "Sources: gpm and dcgm are measured, model is computed from steps and context, runtime is the engine's own estimate.",
             Look(Unit.RATIO, width=6),
             Query(queries.select("engine:llm_serving_bandwidth_ceiling_ratio:max"), f"{{{{source}}}} {_OF_ENGINE}"),
-            may_be_empty="its model's size or its GPU is not known",
         ),
         make_time_series(
             "Memory traffic and its peak",
@@ -100,7 +98,6 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 f"{{{{source}}}} {_OF_ENGINE}",
             ),
             Query(queries.select_one("bandwidth_ceiling_bytes_per_second", *_ENGINE), f"peak {_OF_ENGINE}"),
-            may_be_empty="its model's size or its GPU is not known",
         ),
         make_time_series(
             "Decode tokens/s and their ceiling",
@@ -108,7 +105,6 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Look(Unit.TOKENS_PER_SECOND, width=6),
             Query(decode, f"decode {_OF_ENGINE}"),
             Query(ceiling, f"ceiling {_OF_ENGINE}"),
-            may_be_empty="its model's size or its GPU is not known",
         ),
         make_table(
             "Evidence of the limiter",
@@ -124,7 +120,6 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Look(Unit.COUNT, width=6, logarithmic=True, from_zero=True),
             Query(queries.select_one("batch_size_mean", *_ENGINE), f"batch {_OF_ENGINE}"),
             Query(queries.select_one("batch_ridge_size", *_ENGINE, "part"), f"ridge ({{{{part}}}}) {_OF_ENGINE}"),
-            may_be_empty="its model's size or its GPU is not known",
         ),
         make_time_series(
             "Finished requests/s by reason",
@@ -288,7 +283,7 @@ def build_board(queries: QueryBuilder) -> Board:
             Row("", (make_firing(queries, REPLICA_UID),)),
             Row("Now", _make_now_panels(queries)),
             Row("Compared with its peers", (*_make_ceiling_panels(queries), *_make_work_panels(queries))),
-            Row("Its engines", make_engine_panels(queries)),
+            Row("Its engines", make_engine_panels(queries), may_be_empty="its model's size or its GPU is not known"),
             Row("Long contexts and GPUs", make_gpu_panels(queries)),
             Row("Cost, restarts and signals", make_trust_panels(queries)),
         ),

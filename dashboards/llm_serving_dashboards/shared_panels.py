@@ -128,13 +128,13 @@ def make_stat(title: str, about: str, look: Look, *queries: Query, may_be_empty:
     return Panel(title, about, Visualization.STAT, look, queries, may_be_empty=may_be_empty)
 
 
-def make_timeline(title: str, about: str, look: Look, *queries: Query, may_be_empty: str) -> Panel:
+def make_timeline(title: str, about: str, look: Look, *queries: Query, may_be_empty: str = "") -> Panel:
     """States over time, a row a series."""
     return Panel(title, about, Visualization.STATE_TIMELINE, look, queries, may_be_empty=may_be_empty)
 
 
 def make_table(
-    title: str, about: str, look: Look, columns: tuple[Column | str, ...], *queries: str, may_be_empty: str
+    title: str, about: str, look: Look, columns: tuple[Column | str, ...], *queries: str, may_be_empty: str = ""
 ) -> Panel:
     """A table with a row for each set of labels, as it is now. `columns`: the name of a label stands for a plain column."""
     asked = tuple(Query(query, instant=True, table=True) for query in queries)
@@ -307,7 +307,7 @@ def _band_models(queries: QueryBuilder, expression: str, of: str) -> tuple[Query
 
 
 def make_gpu_band(
-    queries: QueryBuilder, title: str, about: str, look: Look, figure: Figure, *others: Query, may_be_empty: str
+    queries: QueryBuilder, title: str, about: str, look: Look, figure: Figure, *others: Query, may_be_empty: str = ""
 ) -> Panel:
     """A graph of a figure that each GPU has: a line each of few, else the worst three, before the median and the band of all GPUs of the kind.
 

@@ -220,11 +220,10 @@ def _list_by_model(dialect: Dialect) -> Iterator[Record]:
         by, one = ", ".join((by_model, *labels)), dialect.one(series(name), *ENGINE, *labels)
         yield Record(f"model:llm_serving_{name}:{function}", f"{function} by ({by}) ({one})", about)
     whose = f"on ({dialect.key('target')}) group_left ({', '.join(dict.fromkeys((*dialect.own, *MODEL)))}) {DOWN} * 0"
-    yield Record(
-        "model:llm_serving_signals:sum",
-        f"sum by ({by_model}, state) ({dialect.bare(series('signals'), 'target', 'state')} + {whose})",
-        "signals of all targets, available and absent",
-    )
+    yield from write_records(f"""
+        ## signals of all targets, available and absent
+        model:llm_serving_signals:sum = sum by ({by_model}, state) ({dialect.bare(series("signals"), "target", "state")} + {whose})
+    """)
     for name, about in (
         ("target_sample_age_seconds", "age of the last good page"),
         ("scrape_duration_seconds", "duration of the last scrape"),
@@ -232,11 +231,10 @@ def _list_by_model(dialect: Dialect) -> Iterator[Record]:
         ("unmapped_families", "metric families that the exporter does not know"),
     ):
         figures = f"{dialect.bare(series(name), 'target')} + {whose}"
-        yield Record(
-            MEDIAN.format(name=name),
-            f"quantile by ({by_model}) (0.5, {figures})",
-            f"median across a model's targets: {about}",
-        )
+        yield from write_records(f"""
+            ## median across a model's targets: {about}
+            {MEDIAN.format(name=name)} = quantile by ({by_model}) (0.5, {figures})
+        """)
 
 
 def _count_failures(dialect: Dialect) -> str:

@@ -225,12 +225,11 @@ def _per_token(dialect: Dialect, settings: Settings) -> Iterator[Record]:
             {"phase": "blended", "basis": basis},
         )
     least = settings.alerts["CostPerTokenUp"]["tokens"]
-    yield Record(
-        PER_MILLION_COMPARED,
-        f'sum by ({by_model}) ({PER_MILLION}{{{_BLENDED},basis="allocated"}})'
-        f" and on ({by_model}) {_TOKENS_6H}{{{_BLENDED}}} >= {least:g}",
-        "the blended one with everything allocated, where there were tokens enough",
-    )
+    yield from write_records(f"""
+        ## the blended one with everything allocated, where there were tokens enough
+        {PER_MILLION_COMPARED} = sum by ({by_model}) ({PER_MILLION}{{{_BLENDED},basis="allocated"}})
+          and on ({by_model}) {_TOKENS_6H}{{{_BLENDED}}} >= {least:g}
+    """)
     yield Record(
         PER_MILLION_MEDIAN,
         # the price file may be younger than the model

@@ -167,11 +167,10 @@ def _said(dialect: Dialect) -> Iterator[Record]:
     of_exporter, by_both = dialect.key("job", "instance"), dialect.labels(*MODEL, "job", "instance")
     # one that is there and says nothing any more has taken it back
     before = f"{dialect.apply_over_time('last_over_time', _STATED_SEEN, DAY)} unless on ({of_exporter}) {EXPORTERS}"
-    yield Record(
-        STATED,
-        f"max by ({dialect.labels(*MODEL)}) ({before} unless on ({by_both}) ({_replaced(dialect, before)}))",
-        "expected replicas as an exporter stated them that is gone since, within a day",
-    )
+    yield from write_records(f"""
+        ## expected replicas as an exporter stated them that is gone since, within a day
+        {STATED} = max by ({dialect.labels(*MODEL)}) ({before} unless on ({by_both}) ({_replaced(dialect, before)}))
+    """)
 
 
 def _replaced(dialect: Dialect, stated: str) -> str:

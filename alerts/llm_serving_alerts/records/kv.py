@@ -40,23 +40,18 @@ def _gauges(dialect: Dialect) -> list[Record]:
         rules.append(
             Record(f"model:llm_serving_{gauge}:sum", f"sum by ({by_model}) (target:llm_serving_{gauge}:sum)", about)
         )
-    rules.append(
-        Record(
-            "model:llm_serving_kv_cache_usage:ratio",
-            "model:llm_serving_kv_cache_used_tokens:sum / (model:llm_serving_kv_cache_capacity_tokens:sum > 0)",
-            "share of all KV tokens of a model in use",
-        )
-    )
+    rules += write_records("""
+        ## share of all KV tokens of a model in use
+        model:llm_serving_kv_cache_usage:ratio =
+          model:llm_serving_kv_cache_used_tokens:sum / (model:llm_serving_kv_cache_capacity_tokens:sum > 0)
+    """)
     limited = (
         f"engine:llm_serving_requests_running:max and on ({dialect.key(*ENGINE)}) {series('batch_limit_requests')}"
     )
-    rules.append(
-        Record(
-            "model:llm_serving_batch_utilization:ratio",
-            f"sum by ({by_model}) ({limited}) / (model:llm_serving_batch_limit_requests:sum > 0)",
-            "running requests over the limit, of the engines whose limit is known",
-        )
-    )
+    rules += write_records(f"""
+        ## running requests over the limit, of the engines whose limit is known
+        model:llm_serving_batch_utilization:ratio = sum by ({by_model}) ({limited}) / (model:llm_serving_batch_limit_requests:sum > 0)
+    """)
     return rules
 
 
@@ -70,13 +65,10 @@ def _counted(dialect: Dialect, settings: Settings) -> list[Record]:
         )
         increase = dialect.one(dialect.increase(series(f"{name}_total"), 1800), *ENGINE)
         settled = f"sum by ({by_target}) ({increase}) and on ({by_target}) target:llm_serving_settled:max"
-        rules.append(
-            Record(
-                f"model:llm_serving_{name}:increase30m",
-                f"sum by ({by_model}) ({settled})",
-                f"{about} in 30m, of settled replicas",
-            )
-        )
+        rules += write_records(f"""
+            ## {about} in 30m, of settled replicas
+            model:llm_serving_{name}:increase30m = sum by ({by_model}) ({settled})
+        """)
     least = settings.alerts["HitRateDropped"]["tokens"]
     rules += [
         *write_records(f"""
@@ -87,13 +79,10 @@ def _counted(dialect: Dialect, settings: Settings) -> list[Record]:
               model:llm_serving_{HITS}:increase30m / (model:llm_serving_{QUERIES}:increase30m >= {least:g})
         """)
     ]
-    rules.append(
-        Record(
-            "model:llm_serving_requests_waiting_with_room:sum",
-            _count_waiting_with_room(dialect, settings.panels.free_kv_below),
-            "requests that wait though KV cache and batch have room, by what limits their replica",
-        )
-    )
+    rules += write_records(f"""
+        ## requests that wait though KV cache and batch have room, by what limits their replica
+        model:llm_serving_requests_waiting_with_room:sum = {_count_waiting_with_room(dialect, settings.panels.free_kv_below)}
+    """)
     for counter, about in (("preemptions", "preemptions in 10m"), ("requests_finished", "finished requests in 10m")):
         labels = (*ENGINE, "reason") if counter == "requests_finished" else ENGINE
         increase = dialect.one(dialect.increase(series(f"{counter}_total"), 600), *labels)
@@ -102,13 +91,10 @@ def _counted(dialect: Dialect, settings: Settings) -> list[Record]:
         f"sum by ({by_model}) (target:llm_serving_{counter}:increase10m)"
         for counter in ("preemptions", "requests_finished")
     )
-    rules.append(
-        Record(
-            "model:llm_serving_preemptions_per_request:ratio_increase10m",
-            f"{preempted} / ({finished} > 0)",
-            "preemptions per finished request in 10m",
-        )
-    )
+    rules += write_records(f"""
+        ## preemptions per finished request in 10m
+        model:llm_serving_preemptions_per_request:ratio_increase10m = {preempted} / ({finished} > 0)
+    """)
     return rules
 
 

@@ -144,11 +144,10 @@ def _records_without_largest_node(dialect: Dialect, settings: Settings) -> Itera
     number = settings.node_loss.tolerate_nodes
     each = f"count by ({dialect.labels(*MODEL, 'node')}) ({REPLICA_NODES} and on ({by_replica}) {WHOLE} == 1)"
     # a replica on two lost nodes is taken away twice: what is left is never more than that
-    yield Record(
-        LARGEST,
-        f"{_most(by_model, number, each)} and on ({by_model}) ({placed})",
-        "ready replicas that the largest node takes with it; absent where the node of one is not known",
-    )
+    yield from write_records(f"""
+        ## ready replicas that the largest node takes with it; absent where the node of one is not known
+        {LARGEST} = {_most(by_model, number, each)} and on ({by_model}) ({placed})
+    """)
     largest = _most(by_resource, number, LOST)
     for resource in RESOURCES:
         # a replica of several targets goes with any node of them
@@ -184,11 +183,10 @@ def _loads(dialect: Dialect) -> Iterable[Record]:
         yield Record(record.replace(":ratio", ":max"), largest, f"{about}, of the scarcest resource that is known")
     most = N1_LOAD.replace(":ratio", ":max")
     known = f'count by ({by_model}) ({N1_LOAD}{{resource=~"{"|".join(NEEDED)}"}}) == {len(NEEDED)}'
-    yield Record(
-        SUFFICIENT,
-        f"({most} <= bool 1) and on ({by_model}) ({most} > 1 or on ({by_model}) {known})",
-        "1 where the largest node may go, 0 where not, absent where a resource is not known",
-    )
+    yield from write_records(f"""
+        ## 1 where the largest node may go, 0 where not, absent where a resource is not known
+        {SUFFICIENT} = ({most} <= bool 1) and on ({by_model}) ({most} > 1 or on ({by_model}) {known})
+    """)
 
 
 def _phases(dialect: Dialect, record: str) -> str:

@@ -66,11 +66,10 @@ def _loads(dialect: Dialect) -> Iterator[Record]:
     minutes = dialect.apply_over_time("sum_over_time", loading, HOUR, MINUTE)
     came_up = f"{_READY_TARGET} == 1 unless on ({by_target}) {dialect.offset(_READY_TARGET, _CAME_UP_SECONDS)} == 1"
     load = f"({came_up}) * on ({of_target}) group_left () ({minutes} > 0) * {dialect.length(MINUTE)}"
-    yield Record(
-        _LOAD,
-        f"max by ({dialect.labels(*MODEL)}) ({load})",
-        "how long a replica that has just come up was loading, in seconds",
-    )
+    yield from write_records(f"""
+        ## how long a replica that has just come up was loading, in seconds
+        {_LOAD} = max by ({dialect.labels(*MODEL)}) ({load})
+    """)
     usual = dialect.apply_over_time("quantile_over_time", f"0.5, {_LOAD}", WEEK)
     yield Record(_USUAL_LOAD, usual, "how long replicas usually load: median of 7 days")
 

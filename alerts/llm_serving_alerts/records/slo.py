@@ -88,11 +88,10 @@ def _in_a_row(dialect: Dialect) -> Iterator[Record]:
     for age, record, about in ((GOOD_AGE, _GOOD, "was answered"), (_BAD_AGE, bad, "failed")):
         seen = dialect.apply_over_time("max_over_time", f"timestamp({record} > {_ONE_EVENT:g})", _ROW_SECONDS, MINUTE)
         longest = seconds_text(_ROW_SECONDS)
-        yield Record(
-            age,
-            dialect.age(seen),
-            f"how long ago a request {about}, in seconds; absent where none did within {longest}",
-        )
+        yield from write_records(f"""
+            ## how long ago a request {about}, in seconds; absent where none did within {longest}
+            {age} = {dialect.age(seen)}
+        """)
     rows = []
     for window in _ROW_WINDOWS:
         # a step of this very moment may show what was recorded at the one before, and count that twice

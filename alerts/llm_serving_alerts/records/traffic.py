@@ -72,13 +72,11 @@ def _tokens_and_queues(dialect: Dialect) -> list[Record]:
         )
         for level, by in (("target", by_target), ("model", by_model))
     ]
-    rules.append(
-        Record(
-            "model:llm_serving_phase_tokens_per_gpu:rate5m",
-            f"model:llm_serving_phase_tokens:rate5m / on ({by_model}) group_left () model:llm_serving_gpus:sum",
-            "tokens/s per GPU of the ready replicas",
-        )
-    )
+    rules += write_records(f"""
+        ## tokens/s per GPU of the ready replicas
+        model:llm_serving_phase_tokens_per_gpu:rate5m = model:llm_serving_phase_tokens:rate5m
+          / on ({by_model}) group_left () model:llm_serving_gpus:sum
+    """)
     for gauge, about in (("requests_running", "requests in the batch"), ("requests_waiting", "requests that wait")):
         rules.append(Record(f"engine:llm_serving_{gauge}:max", dialect.one(series(gauge), *ENGINE), about))
         for level, by in (("target", by_target), ("model", by_model)):
@@ -87,13 +85,10 @@ def _tokens_and_queues(dialect: Dialect) -> list[Record]:
             )
     running, waiting = (f"engine:llm_serving_requests_{state}:max" for state in ("running", "waiting"))
     same = dialect.key(*ENGINE)
-    rules.append(
-        Record(
-            IN_FLIGHT,
-            f"{running} + on ({dialect.labels(*ENGINE)}) ({waiting} or on ({same}) {running} * 0)",
-            "requests that run or wait; where an engine says no queue, those that run",
-        )
-    )
+    rules += write_records(f"""
+        ## requests that run or wait; where an engine says no queue, those that run
+        {IN_FLIGHT} = {running} + on ({dialect.labels(*ENGINE)}) ({waiting} or on ({same}) {running} * 0)
+    """)
     return rules
 
 
@@ -138,13 +133,10 @@ def _latencies(dialect: Dialect, histogram: str, span: str) -> list[Record]:
         return rules
     by = dialect.labels(*MODEL)
     top = f'max by ({by}) ({record}{{le!="+Inf"}})'
-    rules.append(
-        Record(
-            f"model:llm_serving_{histogram}:above_top_edge_ratio_rate{span}",
-            f'1 - {top} / (sum by ({by}) ({record}{{le="+Inf"}}) > 0)',
-            "share of events above the top finite edge",
-        )
-    )
+    rules += write_records(f"""
+        ## share of events above the top finite edge
+        model:llm_serving_{histogram}:above_top_edge_ratio_rate{span} = 1 - {top} / (sum by ({by}) ({record}{{le="+Inf"}}) > 0)
+    """)
     return rules
 
 
