@@ -117,8 +117,8 @@ def show_first(query: str, how: str) -> str:
 
 def say_each(query: str, sort: str, words: str, between: str = ", ") -> str:
     """Words about each answer to a query that a template makes, `$one`, by the label that sorts them."""
-    found = f'{query} | sortByLabel "{sort}"'
-    return f"{{{{ range $i, $one := {found} }}}}{{{{ if $i }}}}{between}{{{{ end }}}}{words}{{{{ end }}}}"
+    answers = f'{query} | sortByLabel "{sort}"'
+    return f"{{{{ range $i, $one := {answers} }}}}{{{{ if $i }}}}{between}{{{{ end }}}}{words}{{{{ end }}}}"
 
 
 def owners_only(dialect: Dialect) -> tuple[str, str]:

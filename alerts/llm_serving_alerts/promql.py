@@ -174,10 +174,10 @@ class Dialect:
         there is none where we wrote none."""
         who = self.key("job", "instance")
         replaced = ", ".join(f"{REPLACED}{name}" for name in labels)
-        found = f"({expression} * on ({who}) group_left ({replaced}) {SCRAPES} or on ({who}) {expression})"
+        ours = f"({expression} * on ({who}) group_left ({replaced}) {SCRAPES} or on ({who}) {expression})"
         for name in labels:
-            found = f'label_replace({found}, "{name}", "", "{REPLACED}{name}", "1")'
-        return take_exported(found, *labels)
+            ours = f'label_replace({ours}, "{name}", "", "{REPLACED}{name}", "1")'
+        return take_exported(ours, *labels)
 
     def stated(self, expression: str) -> str:
         """Series about a model that carry its identity labels themselves (expected replicas, drills), with those as they were written."""

@@ -89,10 +89,10 @@ def strip_comments(expression: str) -> str:
 def parse(expression: str) -> Node:
     """An expression as operators and operands. Raises ValueError for anything else."""
     reader = _Reader(expression)
-    found = reader.read_expression()
+    node = reader.read_expression()
     if reader.word or reader.notes:
         raise ValueError(f"{reader.word or reader.notes[0]!r} belongs to nothing in {expression!r}")
-    return found
+    return node
 
 
 def list_selectors(node: Node) -> Iterator[Leaf]:
@@ -174,12 +174,12 @@ class _Reader:
     def _read_tokens(self) -> Iterator[tuple[str, str]]:
         position, text = 0, self._expression.rstrip()
         while position < len(text):
-            found = _TOKEN.match(text, position)
-            if found is None:
+            token = _TOKEN.match(text, position)
+            if token is None:
                 raise ValueError(f"no PromQL at {text[position : position + 20]!r} of {text!r}")
-            kind = str(found.lastgroup)
-            yield found[kind], kind
-            position = found.end()
+            kind = str(token.lastgroup)
+            yield token[kind], kind
+            position = token.end()
 
     def _advance(self) -> str:
         taken = self.word
@@ -198,15 +198,15 @@ class _Reader:
         self._advance()
 
     def _operator(self) -> str:
-        found = [self._advance()]
+        parts = [self._advance()]
         if self.word == "bool":
-            found.append(self._advance())
+            parts.append(self._advance())
         for words in (_MATCHINGS, _SIDES):
             if self.word in words:
-                found.append(self._advance())
+                parts.append(self._advance())
                 if self.word == "(":
-                    found.append(self._labels())
-        return " ".join(found)
+                    parts.append(self._labels())
+        return " ".join(parts)
 
     def _labels(self) -> str:
         self._take_sign("(")
@@ -222,8 +222,8 @@ class _Reader:
 
     def _operand(self) -> Node:
         notes, self.notes = self.notes, ()
-        found = self._unnoted()
-        return Noted(notes, found) if notes else found
+        node = self._unnoted()
+        return Noted(notes, node) if notes else node
 
     def _unnoted(self) -> Node:
         if self.word in ("+", "-"):
@@ -250,9 +250,9 @@ class _Reader:
 
     def _arguments(self) -> tuple[Node, ...]:
         self._take_sign("(")
-        found: list[Node] = []
+        arguments: list[Node] = []
         while self.word != ")":
-            found.append(self.read_expression())
+            arguments.append(self.read_expression())
             if self.word == ",":
                 self._advance()
             elif self.word != ")":
@@ -260,21 +260,21 @@ class _Reader:
         if self.notes:
             raise ValueError(f"{self.notes[0]!r} belongs to nothing in {self._expression!r}")
         self._take_sign(")")
-        return tuple(found)
+        return tuple(arguments)
 
     def _suffix(self) -> str:
-        found = ""
+        suffix = ""
         while self.kind == "range" or self.word in ("offset", "@"):
             if self.kind == "range":
-                found += self._advance()
+                suffix += self._advance()
                 continue
-            found += f" {self._advance()} "
+            suffix += f" {self._advance()} "
             if self.word == "-":
-                found += self._advance()
-            found += self._advance()
+                suffix += self._advance()
+            suffix += self._advance()
             if self.word == "(":  # @ end()
-                found += self._advance() + self._advance()
-        return found
+                suffix += self._advance() + self._advance()
+        return suffix
 
 
 # --- PromQL over several lines: one operand a line, indented by depth, with the words of why above what they speak of.
@@ -340,10 +340,10 @@ def _attach(prefix: str, operand: Node, room: int) -> list[str]:
 
 def _chain(node: Binary) -> tuple[Node, list[Binary]]:
     """The first operand of a row of operators that bind alike, and the others with theirs."""
-    found = [node]
-    while isinstance(left := found[-1].left, Binary) and BINDS[left.name] == BINDS[node.name]:
-        found.append(left)
-    return found[-1].left, found[::-1]
+    row = [node]
+    while isinstance(left := row[-1].left, Binary) and BINDS[left.name] == BINDS[node.name]:
+        row.append(left)
+    return row[-1].left, row[::-1]
 
 
 def _take_leading_notes(node: Node) -> tuple[tuple[str, ...], Node]:

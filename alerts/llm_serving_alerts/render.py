@@ -29,12 +29,12 @@ _MADE: deque[tuple[tuple[Settings, float, Ruler], dict[str, tuple[Group, ...]]]]
 def rule_files(settings: Settings, *, time_scale: float = 1.0, ruler: Ruler = PORTABLE) -> dict[str, str]:
     """The rule files by name: records.yml and alerts.yml. `time_scale`: for fleets simulated faster than time, see `Dialect`."""
     groups = rule_groups(settings, time_scale=time_scale, ruler=ruler)
-    return {f"{name}.yml": groups_text(found) for name, found in groups.items()}
+    return {f"{name}.yml": groups_text(of_file) for name, of_file in groups.items()}
 
 
 def rule_document(settings: Settings, ruler: Ruler = PORTABLE) -> str:
     """All groups in one document."""
-    return groups_text(group for found in rule_groups(settings, ruler=ruler).values() for group in found)
+    return groups_text(group for of_file in rule_groups(settings, ruler=ruler).values() for group in of_file)
 
 
 def groups_text(groups: Iterable[Group]) -> str:
@@ -47,7 +47,7 @@ def prometheus_rules(
 ) -> dict[str, str]:
     """The same as PrometheusRule objects for the Prometheus operator. `labels`: such as release, which its selector wants."""
     files = {}
-    for name, found in rule_groups(settings, ruler=ruler).items():
+    for name, of_file in rule_groups(settings, ruler=ruler).items():
         metadata: dict[str, Any] = {
             "name": f"llm-serving-{name}",
             "labels": {"app.kubernetes.io/name": "llm-serving-exporter", **labels},
@@ -58,7 +58,7 @@ def prometheus_rules(
             "apiVersion": "monitoring.coreos.com/v1",
             "kind": "PrometheusRule",
             "metadata": metadata,
-            "spec": {"groups": list(map(_group, found))},
+            "spec": {"groups": list(map(_group, of_file))},
         }
         files[f"{name}.prometheusrule.yml"] = HEADER + dump(document)
     return files
@@ -108,18 +108,18 @@ def _group(group: Group) -> dict[str, Any]:
 
 def _rule(rule: Record | AlertRule) -> dict[str, Any]:
     if isinstance(rule, Record):
-        found: dict[str, Any] = {"record": rule.record, "expr": lay_out(rule.explained)}
-        return {**found, "labels": dict(rule.labels)} if rule.labels else found
-    found = {"alert": rule.alert, "expr": lay_out(rule.explained)}
+        rendered: dict[str, Any] = {"record": rule.record, "expr": lay_out(rule.explained)}
+        return {**rendered, "labels": dict(rule.labels)} if rule.labels else rendered
+    rendered = {"alert": rule.alert, "expr": lay_out(rule.explained)}
     if rule.for_seconds:
-        found["for"] = seconds_text(rule.for_seconds)
-    return {**found, "labels": dict(rule.labels), "annotations": dict(rule.annotations)}
+        rendered["for"] = seconds_text(rule.for_seconds)
+    return {**rendered, "labels": dict(rule.labels), "annotations": dict(rule.annotations)}
 
 
 def _text(dumper: Any, text: str) -> yaml.ScalarNode:
     # texts of several lines as blocks, so that a diff of rules can be read
-    found: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-    return found
+    node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    return node
 
 
 # libyaml's, where PyYAML was built with it, writes the same bytes ten times as fast
@@ -137,7 +137,7 @@ def dump(document: object, dumper: Any = DUMPERS[0]) -> str:
 
 def every_rule(groups: Mapping[str, Iterable[Group]]) -> Iterable[Record | AlertRule]:
     """All rules of all groups."""
-    return (rule for found in groups.values() for group in found for rule in group.rules)
+    return (rule for of_file in groups.values() for group in of_file for rule in group.rules)
 
 
 # --- Expressions that look at a moment that has passed, where samples arrive late: by remote write, or from a store that several write to.
@@ -172,7 +172,7 @@ def _delay_node(node: Node, seconds: float) -> Node:
 
 def _later(suffix: str, seconds: float) -> str:
     """The range and offset of a selector with the delay added."""
-    found = _OFFSET.search(suffix)
-    if found is None:
+    offset = _OFFSET.search(suffix)
+    if offset is None:
         return f"{suffix} offset {seconds_text(seconds)}"
-    return suffix.replace(found[0], f" offset {seconds_text(parse_duration(found[1]) + seconds)}")
+    return suffix.replace(offset[0], f" offset {seconds_text(parse_duration(offset[1]) + seconds)}")

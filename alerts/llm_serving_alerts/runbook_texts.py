@@ -22,12 +22,12 @@ _OFF = "The default settings do not ask for this alert."
 
 def write_expressions(rules: Iterable[AlertRule]) -> str:
     """The expressions of an alert as Markdown, one block a severity; a sentence where there is none."""
-    found = {rule.labels["severity"]: lay_out(rule.explained) for rule in rules}
-    if not found:
+    by_severity = {rule.labels["severity"]: lay_out(rule.explained) for rule in rules}
+    if not by_severity:
         return f"{_OFF}\n"
     parts = []
-    for severity, expression in found.items():
-        title = f"{severity}:\n" if len(found) > 1 else ""
+    for severity, expression in by_severity.items():
+        title = f"{severity}:\n" if len(by_severity) > 1 else ""
         parts.append(f"{title}```promql\n{expression}\n```\n")
     return "\n".join(parts)
 

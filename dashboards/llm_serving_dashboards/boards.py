@@ -60,12 +60,12 @@ class Dashboard:
 
 def build_dashboards(settings: Settings) -> tuple[Dashboard, ...]:
     """Every dashboard, with the thresholds and labels of the settings."""
-    found, records, seconds = [], list_record_labels(settings), list_record_seconds(settings)
+    dashboards, records, seconds = [], list_record_labels(settings), list_record_seconds(settings)
     for module in _MODULES:
         build_board: Callable[[QueryBuilder], Board] = module.build_board
         queries = QueryBuilder(settings, module.VARIABLES, records)
-        found.append(Dashboard(space_points(build_board(queries), seconds), queries))
-    return tuple(found)
+        dashboards.append(Dashboard(space_points(build_board(queries), seconds), queries))
+    return tuple(dashboards)
 
 
 def space_points(board: Board, seconds: Mapping[str, float]) -> Board:

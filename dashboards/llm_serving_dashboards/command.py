@@ -113,16 +113,16 @@ def render_configmaps(
 ) -> dict[str, str]:
     """The text of each ConfigMap by its file's name: one for each dashboard, since a ConfigMap holds at most 1 MiB, and one for a data source at
     `url`, unless that is None."""
-    found = {
+    files = {
         name.replace(".json", ".yml"): _render_configmap(name, text, {**DASHBOARD_LABELS, **labels}, namespace)
         for name, text in render_json_files(settings).items()
     }
     if url:
         name = "llm-serving-datasource.yml"
-        found[name] = _render_configmap(
+        files[name] = _render_configmap(
             name, render_datasource(settings, url), {**DATASOURCE_LABELS, **labels}, namespace
         )
-    return found
+    return files
 
 
 def _render_configmap(name: str, text: str, labels: dict[str, str], namespace: str | None) -> str:
@@ -133,8 +133,8 @@ def _render_configmap(name: str, text: str, labels: dict[str, str], namespace: s
 
 def _parse_url(text: str) -> str:
     """A server's URL from the command line. Raises ArgumentTypeError."""
-    found = urlsplit(text)
-    if found.scheme not in ("http", "https") or not found.hostname:
+    url = urlsplit(text)
+    if url.scheme not in ("http", "https") or not url.hostname:
         raise argparse.ArgumentTypeError(f"{text!r} is not a URL; write http:// or https:// and the server")
     return text
 

@@ -109,13 +109,13 @@ def make_matrix(queries: QueryBuilder, height: int) -> Panel:
 def list_judged(queries: QueryBuilder) -> tuple[Check, ...]:
     """The checks that have a verdict: those whose alerts are not all off."""
     groups = rule_groups(queries.settings)[RECORDS]
-    found = {
+    judged = {
         rule.labels["check"]
         for group in groups
         for rule in group.rules
         if isinstance(rule, Record) and rule.record == VERDICT
     }
-    return tuple(check for check in TITLES if check.value in found)
+    return tuple(check for check in TITLES if check.value in judged)
 
 
 def list_choices(check: Check) -> tuple[str, ...]:
@@ -213,16 +213,16 @@ def _judge(queries: QueryBuilder, check: Check) -> str:
         _name_rest(rest),
     ]
     led = f" or {on} ".join(known)
-    found = f'label_replace({led}, "{check}_board", "{check.dashboard}", "", "")'
+    verdict = f'label_replace({led}, "{check}_board", "{check.dashboard}", "", "")'
     boards = {one.shown.uid for one in ALERTS if one.check is check} - {check.dashboard}
     for board in sorted(boards):
         names = "|".join(f"{ALERT_PREFIX}{one.name}" for one in ALERTS if one.check is check and one.shown.uid == board)
-        found = f'label_replace({found}, "{check}_board", "{board}", "alertname", "{names}")'
+        verdict = f'label_replace({verdict}, "{check}_board", "{board}", "alertname", "{names}")'
     for name in list_choices(check):
-        found = f'label_replace({found}, "{check}_{name}", "{ALL}", "", "")'
-        found = f'label_replace({found}, "{check}_{name}", "$1", "{name}", "(.+)")'
+        verdict = f'label_replace({verdict}, "{check}_{name}", "{ALL}", "", "")'
+        verdict = f'label_replace({verdict}, "{check}_{name}", "$1", "{name}", "(.+)")'
     kept_labels = (f"{check}_board", *(f"{check}_{name}" for name in list_choices(check)))
-    return queries.aggregate("max", found, *MODEL, *kept_labels)
+    return queries.aggregate("max", verdict, *MODEL, *kept_labels)
 
 
 def _list_parts(check: Check) -> set[str]:

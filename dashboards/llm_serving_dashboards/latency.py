@@ -96,7 +96,7 @@ def _find_burns(queries: QueryBuilder, span: str) -> str:
 
 
 def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    found: list[Panel] = []
+    panels: list[Panel] = []
     settings = queries.settings
     period = seconds_text(settings.period_seconds)
     loudest = max(settings.burn["fast"], key=lambda window: window.factor)
@@ -112,7 +112,7 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         attained = f"1 - sum({bad}) / (sum({events}) > 0)"
         when = "" if objective.threshold_seconds is None else f" (threshold {objective.threshold_seconds:g} s)"
         none = f" No events are counted without some minutes of requests, or where the exporter has `slo.{slo}` off."
-        found += [
+        panels += [
             make_stat(
                 f"{slo} attained",
                 f"Share of good events in {period} over the selection{when}. The objective is {objective.objective:.4g}.{none}",
@@ -142,7 +142,7 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 may_be_empty=_NO_EVENTS,
             ),
         ]
-    return tuple(found)
+    return tuple(panels)
 
 
 def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, ...]:

@@ -45,7 +45,7 @@ def list_record_labels(settings: Settings) -> dict[str, tuple[str, ...]]:
     identity = settings.identity_labels
     # a delay changes at which moment series are looked at, and not their labels
     labels = record_labels(rule_groups(replace(settings, evaluation_delay_seconds=0.0))[RECORDS])
-    return {name: tuple(label for label in found if label not in identity) for name, found in labels.items()}
+    return {name: tuple(label for label in of_record if label not in identity) for name, of_record in labels.items()}
 
 
 def list_record_seconds(settings: Settings) -> dict[str, float]:

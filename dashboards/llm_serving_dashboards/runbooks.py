@@ -46,8 +46,8 @@ def _read(name: str, settings: Settings) -> str:
     """Its Markdown; links to other runbooks lead to their panels, and of pages that are not in Grafana only the name is left."""
     known = list_runbooks(settings)
 
-    def lead(found: re.Match[str]) -> str:
-        words, file = found.groups()
+    def lead(link: re.Match[str]) -> str:
+        words, file = link.groups()
         other = file.removesuffix(".md")
         if other in known:
             return f"[{words}](d/{RUNBOOKS_UID}?viewPanel=panel-{known.index(other) + 1})"

@@ -38,9 +38,9 @@ def _renamed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str
     partly = [f'label_replace({counted} ({targets}), "label", "{name}", "", "")' for name, targets in _partly(dialect)]
     unclear = list(_unclear(dialect)) if dialect.own else []
     expr = " or ".join(
-        f'label_replace({" or ".join(found)}, "how", "{how}", "", "")'
-        for how, found in ((_RENAMED, renamed), (_OVERWRITTEN, overwritten), (_PARTLY, partly), (_UNCLEAR, unclear))
-        if found
+        f'label_replace({" or ".join(queries)}, "how", "{how}", "", "")'
+        for how, queries in ((_RENAMED, renamed), (_OVERWRITTEN, overwritten), (_PARTLY, partly), (_UNCLEAR, unclear))
+        if queries
     )
     name = label("label")
     read = ", ".join(readable(dialect))
@@ -108,8 +108,8 @@ def _partly(dialect: Dialect) -> Iterator[tuple[str, str]]:
 def _unclear(dialect: Dialect) -> Iterator[str]:
     """What is stated of a model and fits several of its fleets, or none."""
     for of, records in ((_EXPECTATION, (EXPECTED,)), (_DRILL, (SUCCEEDED, FAILED))):
-        found = " or ".join(keep_unclear(dialect, record) for record in records)
-        yield f'label_replace({found}, "of", "{of}", "", "")'
+        unclear = " or ".join(keep_unclear(dialect, record) for record in records)
+        yield f'label_replace({unclear}, "of", "{of}", "", "")'
 
 
 def _of_scrape(what: str, description: str) -> Text:
@@ -123,11 +123,11 @@ def _of_scrape(what: str, description: str) -> Text:
 def _choose_by_how(texts: Mapping[str, str]) -> str:
     """The text for the alert's label `how`, the last one for any other; without a choice where all are the same."""
     *others, (_, last) = texts.items()
-    found = last
+    chosen = last
     for how, text in reversed(others):
-        if text != found:
-            found = f'{{{{ if eq $labels.how "{how}" }}}}{text}{{{{ else }}}}{found}{{{{ end }}}}'
-    return found
+        if text != chosen:
+            chosen = f'{{{{ if eq $labels.how "{how}" }}}}{text}{{{{ else }}}}{chosen}{{{{ end }}}}'
+    return chosen
 
 
 def _unclear_text(dialect: Dialect) -> Text:

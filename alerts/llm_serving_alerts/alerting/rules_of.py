@@ -47,24 +47,24 @@ def alert_rules(alert: Alert, dialect: Dialect, settings: Settings) -> tuple[Ale
     own = settings.alerts[alert.name]
     if not own.enabled or not alert.needs(settings):
         return ()
-    found: dict[Severity, AlertRule] = {}
+    by_severity: dict[Severity, AlertRule] = {}
     for severity, tier in sorted(alert.tiers.items(), key=lambda item: LOUDNESS.index(item[0])):
         capped = settings.capped(own.severity or severity)
         expr, text = alert.write(dialect, settings, own, tier)
         held = 0.0 if alert.halves else own.for_seconds_of(severity) / dialect.time_scale
-        if capped in found:
+        if capped in by_severity:
             if not alert.separate:
                 continue
-            expr = f"{found[capped].expr} or on ({dialect.labels(*alert.identity)}) {expr}"
-            held = min(held, found[capped].for_seconds)
-        found[capped] = AlertRule(
+            expr = f"{by_severity[capped].expr} or on ({dialect.labels(*alert.identity)}) {expr}"
+            held = min(held, by_severity[capped].for_seconds)
+        by_severity[capped] = AlertRule(
             alert=f"{ALERT_PREFIX}{alert.name}",
             expr=expr,
             for_seconds=held,
             labels={**settings.labels, **own.labels, "severity": capped.value, "check": alert.check.value},
             annotations=_annotations(alert, text, dialect, settings),
         )
-    return tuple(found.values())
+    return tuple(by_severity.values())
 
 
 def _annotations(alert: Alert, text: Text, dialect: Dialect, settings: Settings) -> dict[str, str]:
@@ -74,7 +74,7 @@ def _annotations(alert: Alert, text: Text, dialect: Dialect, settings: Settings)
     board = (settings.dashboard_url or "/d/{uid}").replace("{uid}", quote(alert.shown.uid))
     name = f"{ALERT_PREFIX}{alert.name}"
     queries = link_queries(settings.queries_url, read_queries(name), alert.identity) if settings.queries_url else ""
-    found = {
+    annotations = {
         "summary": text.summary,
         "description": text.description,
         "action": text.action,
@@ -88,4 +88,4 @@ def _annotations(alert: Alert, text: Text, dialect: Dialect, settings: Settings)
             f"{board}{'&' if '?' in board else '?'}{variables}" if variables else board
         ),
     }
-    return {**found, "queries_url": queries} if queries else found
+    return {**annotations, "queries_url": queries} if queries else annotations

@@ -30,4 +30,4 @@ _GROUPS = (
 def record_groups(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """All recording rules as the settings want them."""
     made = (group(dialect, settings) for group in _GROUPS)
-    return tuple(group for found in made for group in (found if isinstance(found, tuple) else (found,)))
+    return tuple(group for groups in made for group in (groups if isinstance(groups, tuple) else (groups,)))

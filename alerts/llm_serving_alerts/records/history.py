@@ -221,7 +221,7 @@ def _placed(dialect: Dialect) -> str:
         # what is removed is gone for kube-state-metrics some seconds before the last of its targets
         return dialect.apply_over_time("last_over_time", selector, _TOGETHER_SECONDS)
 
-    found = []
+    placed = []
     for kind, (controller, of_controller, of_its_pod) in _MADE.items():
         wanted, name = KUBE_REPLICAS[kind]
         owners = take_exported(lately(f'{POD_OWNER}{{owner_kind="{controller}"}}'), *of_pod)
@@ -233,8 +233,8 @@ def _placed(dialect: Dialect) -> str:
             (f'{TARGETS}{{{others},pod=~"{of_its_pod}"}}', "pod", of_its_pod),
         ):
             named = f'label_replace(label_replace({shown}, "workload", "$1", "{label}", "{begins}"), "workload_kind", "{kind}", "", "")'
-            found.append(f"{added} ({named} and on ({of_name}) {there})")
-    return f" or on ({of_target}) ".join((*found, f"{added} {TARGETS}"))
+            placed.append(f"{added} ({named} and on ({of_name}) {there})")
+    return f" or on ({of_target}) ".join((*placed, f"{added} {TARGETS}"))
 
 
 def _condition() -> str:
@@ -311,11 +311,11 @@ def _unwanted(dialect: Dialect, settings: Settings) -> str:
 def _kube_replicas(dialect: Dialect, settings: Settings) -> str:
     """Of the workloads that are remembered, how many replicas are wanted."""
     ours = dialect.apply_over_time("last_over_time", _WORKLOADS, settings.memory_seconds)
-    found = []
+    wanted_by_kind = []
     for kind, (wanted, name) in KUBE_REPLICAS.items():
         named = f'label_replace({take_exported(wanted, "namespace")}, "workload", "$1", "{name}", "(.+)")'
         of_kind = f"max by ({dialect.key('namespace', 'workload')}) ({named})"
-        found.append(
+        wanted_by_kind.append(
             f'label_replace({of_kind}, "workload_kind", "{kind}", "", "") and on ({dialect.key(*_PLACE)}) {ours}'
         )
-    return " or ".join(found)
+    return " or ".join(wanted_by_kind)

@@ -191,12 +191,12 @@ def median_of_others(dialect: Dialect, value: str, by: str, *, replica_is_highes
     """The median of a replica's peers without itself, where at least three are compared: exact for three to five of them, as seen by one
     that is the highest (or the lowest) of all; the median of all where there are more."""
     count = f"count by ({by}) ({value})"
-    found = [
+    by_count = [
         f"quantile by ({by}) ({quantile if replica_is_highest else 1 - quantile:.10g}, {value}) and on ({by}) {count} == {number}"
         for number, quantile in QUANTILE_OF_OTHERS.items()
     ]
-    found.append(f"quantile by ({by}) (0.5, {value}) and on ({by}) {count} > {max(QUANTILE_OF_OTHERS)}")
-    return " or ".join(found)
+    by_count.append(f"quantile by ({by}) (0.5, {value}) and on ({by}) {count} > {max(QUANTILE_OF_OTHERS)}")
+    return " or ".join(by_count)
 
 
 # --- Replicas against their peers: how fast, how often wrong, how much work under a queue, and which of them are unlike the others.

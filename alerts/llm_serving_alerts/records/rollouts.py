@@ -82,8 +82,8 @@ def _records(dialect: Dialect, settings: Settings) -> Iterator[Record]:
         " or ".join(
             # kept apart, so that none of a model's workloads takes the place of another
             f'label_replace({name_model(one(dialect, settings, workload), labels)}, "of", "{number}", "", "")'
-            for labels, found in models
-            for number, workload in enumerate(found)
+            for labels, of_model in models
+            for number, workload in enumerate(of_model)
         )
         for one in (_youngest, _begun, _behind)
     )

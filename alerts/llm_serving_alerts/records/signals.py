@@ -76,12 +76,12 @@ def _wanted(dialect: Dialect) -> str:
     """Of each kind that kube-state-metrics has in its default configuration, by namespace and name; one that is scraped without
     `honor_labels` has the namespace as exported_namespace."""
     of_object = dialect.key("namespace", "workload")
-    found = []
+    by_kind = []
     for kind, (wanted, name) in KUBE_REPLICAS.items():
         named = f'label_replace({take_exported(wanted, "namespace")}, "workload", "$1", "{name}", "(.+)")'
         ours = f'max by ({dialect.labels(*WORKLOAD, "workload_kind", "namespace")}) ({WORKLOADS}{{workload_kind="{kind}"}})'
-        found.append(f"{ours} * 0 + on ({of_object}) group_left () max by ({of_object}) ({named})")
-    return " or ".join(found)
+        by_kind.append(f"{ours} * 0 + on ({of_object}) group_left () max by ({of_object}) ({named})")
+    return " or ".join(by_kind)
 
 
 # --- Signals that a workload has lost: some of its replicas lack what all of them had.

@@ -36,11 +36,11 @@ _ONE_EVENT = 0.5
 
 def windows(settings: Settings) -> tuple[float, ...]:
     """Every window of the burn rates and the period, in seconds, ascending."""
-    found = {settings.period_seconds, BASE_SECONDS}
+    seconds = {settings.period_seconds, BASE_SECONDS}
     for pairs in settings.burn.values():
         for pair in pairs:
-            found |= {pair.long_seconds, pair.short_seconds}
-    return tuple(sorted(found))
+            seconds |= {pair.long_seconds, pair.short_seconds}
+    return tuple(sorted(seconds))
 
 
 def slo(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:

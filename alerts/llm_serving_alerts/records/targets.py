@@ -178,13 +178,13 @@ def of_kind(dialect: Dialect, by_replica: str) -> str:
 
 def group_workloads(dialect: Dialect, workloads: Iterable[Workload]) -> list[tuple[dict[str, str], list[Workload]]]:
     """Those of one model and role together, with the labels that they share, in the order of the settings."""
-    found: dict[tuple[tuple[str, str], ...], list[Workload]] = {}
+    by_labels: dict[tuple[tuple[str, str], ...], list[Workload]] = {}
     for workload in workloads:
         stated = {name: getattr(workload, field) for name, field in STATED_BY_WORKLOAD.items()} | dict(workload.labels)
         of_model = {"model_name": workload.model_name, "role": workload.role}
         labels = of_model | {name: stated[name] for name in dialect.own}
-        found.setdefault(tuple(labels.items()), []).append(workload)
-    return [(dict(labels), workloads) for labels, workloads in found.items()]
+        by_labels.setdefault(tuple(labels.items()), []).append(workload)
+    return [(dict(labels), workloads) for labels, workloads in by_labels.items()]
 
 
 def _desired(dialect: Dialect, labels: Mapping[str, str], workloads: list[Workload]) -> str:

@@ -60,12 +60,12 @@ def _write_mappings(mappings: tuple[ValueMapping, ...]) -> list[Json]:
         for index, one in enumerate(mappings)
         if one.value is not None
     ]
-    found: list[Json] = [core.StatValueMappings(*items).to_json_data()] if items else []
+    written: list[Json] = [core.StatValueMappings(*items).to_json_data()] if items else []
     for index, one in enumerate(mappings):
         if one.value is None:
             result = {"text": one.text, "color": str(one.colour), "index": index}
-            found.append({"type": "special", "options": {"match": "null+nan", "result": result}})
-    return found
+            written.append({"type": "special", "options": {"match": "null+nan", "result": result}})
+    return written
 
 
 def write_scale(panel: Panel) -> Json:
@@ -218,18 +218,18 @@ def link_replica(uid: str, target: str) -> Property:
 
 def write_overrides(panel: Panel) -> list[Json]:
     """Colours of series that mean the same everywhere; unit, decimals and colours of a table's columns."""
-    found: list[Json] = []
+    overrides: list[Json] = []
     for word, colour in panel.look.series_colours:
-        found += _override("byRegexp", f"/^{word}\\b/", [_paint(colour)])
+        overrides += _override("byRegexp", f"/^{word}\\b/", [_paint(colour)])
     for number, query in enumerate(panel.queries):
         unit = None if query.unit is None else query.unit.value
         own = ("unit", unit), _paint(query.colour), ("mappings", _write_mappings(query.mappings) or None)
-        found += _override("byFrameRefID", name_query(number), own)
+        overrides += _override("byFrameRefID", name_query(number), own)
     # else a cell without a value would show the sentence for a table without rows
     blank = "–" if panel.may_be_empty else None  # a dash, as in our documents
     for column in panel.columns:
-        found += _override("byName", column.title, _write_column(column, blank))
-    return found
+        overrides += _override("byName", column.title, _write_column(column, blank))
+    return overrides
 
 
 def _write_column(column: Column, blank: str | None) -> Iterator[Property]:
@@ -291,7 +291,7 @@ def list_varying(legend: str, identity: tuple[str, ...]) -> tuple[str, ...]:
     added = identity if _NAMING & {*said} else ()
     minor = tuple(label for label in _MINOR if label in said)
     # a model is all that its legend says, a node is not: its GPU follows
-    rest = _SAID.sub(lambda found: "" if found[1] in (*_MINOR, "model_name") else found[0], legend).replace(
+    rest = _SAID.sub(lambda match: "" if match[1] in (*_MINOR, "model_name") else match[0], legend).replace(
         "engine", ""
     )
     model = ("model_name",) if "model_name" in said and rest.strip() else ()
@@ -353,13 +353,13 @@ _SERIES_TARGET = "${__field.labels.target:percentencode}"
 
 def write_line_overrides(panel: Panel, identity: tuple[str, ...]) -> list[Json]:
     """Overrides for the queries of a graph, after those for its series. `identity`: labels that legends have too."""
-    found: list[Json] = []
+    overrides: list[Json] = []
     for number, query in enumerate(panel.queries):
         properties = list(_write_drawing(panel, number, identity))
         if query.replica_uid:
             properties.append(link_replica(query.replica_uid, _SERIES_TARGET))
-        found += _override("byFrameRefID", name_query(number), properties)
-    return found
+        overrides += _override("byFrameRefID", name_query(number), properties)
+    return overrides
 
 
 def _write_drawing(panel: Panel, number: int, identity: tuple[str, ...]) -> Iterator[Property]:
@@ -403,7 +403,7 @@ def write_xy_overrides(panel: Panel) -> list[Json]:
     if panel.axes is None:
         return []
     horizontal, vertical = panel.axes
-    found = _override("byName", X, _write_axis(horizontal))
+    overrides = _override("byName", X, _write_axis(horizontal))
     for number, mark in enumerate(panel.marks):
         drawn = (
             ("displayName", mark.title),
@@ -413,8 +413,8 @@ def write_xy_overrides(panel: Panel) -> list[Json]:
             _paint(mark.colour),
         )
         # as Prometheus' data source calls the values of several queries
-        found += _override("byName", f"Value #{name_query(number)}", (*_write_axis(vertical), *drawn))
-    return found
+        overrides += _override("byName", f"Value #{name_query(number)}", (*_write_axis(vertical), *drawn))
+    return overrides
 
 
 def _write_axis(axis: Axis) -> tuple[Property, ...]:
