@@ -162,7 +162,7 @@ def common_edges(dialect: Dialect, histogram: str) -> str:
     )
 
 
-# --- Engines that stand still while requests wait for them: what LLMServingStalled fires on, and what `outlier_blocks` leaves out.
+# --- Engines that stand still while requests wait for them: what LLMServingStalled fires on, and what `outliers` leaves out.
 
 STALLED = "engine:llm_serving_stalled_requests:max"
 _MOVES = {name: ",".join(f'reason!="{reason}"' for reason in reasons) for name, reasons in MOVES.items()}
