@@ -14,7 +14,7 @@ from llm_serving_alerts.reference import alerts_md, records_md
 from llm_serving_alerts.render import prometheus_rules, rule_files
 from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.rules import ALERT_PREFIX
-from llm_serving_alerts.runbook_expressions import complete_runbook
+from llm_serving_alerts.runbook_texts import complete_runbook
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.docgen.generated_files import write_or_check

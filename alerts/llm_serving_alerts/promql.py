@@ -37,8 +37,6 @@ _OF_EACH_MOMENT = ("sum_over_time", "count_over_time", "avg_over_time")
 # seconds of what ranges are made of
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 WEEK = 7 * DAY
-# a day of every target, of thousands of samples each, is looked at six times an hour
-DAY_STEP_SECONDS = 10 * MINUTE
 
 
 def series(name: str, matchers: str = "", **equal: str) -> str:
@@ -176,10 +174,10 @@ class Dialect:
         there is none where we wrote none."""
         who = self.key("job", "instance")
         replaced = ", ".join(f"{REPLACED}{name}" for name in labels)
-        found = f"({expression} * on ({who}) group_left ({replaced}) {SCRAPES} or on ({who}) {expression})"
+        ours = f"({expression} * on ({who}) group_left ({replaced}) {SCRAPES} or on ({who}) {expression})"
         for name in labels:
-            found = f'label_replace({found}, "{name}", "", "{REPLACED}{name}", "1")'
-        return take_exported(found, *labels)
+            ours = f'label_replace({ours}, "{name}", "", "{REPLACED}{name}", "1")'
+        return take_exported(ours, *labels)
 
     def stated(self, expression: str) -> str:
         """Series about a model that carry its identity labels themselves (expected replicas, drills), with those as they were written."""

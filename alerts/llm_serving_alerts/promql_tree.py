@@ -1,5 +1,7 @@
-"""PromQL taken apart into operators and operands, with the comments that belong to each: as much of it as rules and
-dashboards are written in, with Grafana's variables where numbers stand."""
+"""PromQL taken apart into operators and operands, with the comments that belong to each, and laid out over several lines.
+
+As much of it is known as rules and dashboards are written in, with Grafana's variables where numbers stand.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+
+# --- PromQL taken apart into operators and operands, with the comments that belong to each: as much of it as rules and dashboards are
+# written in, with Grafana's variables where numbers stand.
 
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`"""
 _TOKEN = re.compile(
@@ -84,10 +89,10 @@ def strip_comments(expression: str) -> str:
 def parse(expression: str) -> Node:
     """An expression as operators and operands. Raises ValueError for anything else."""
     reader = _Reader(expression)
-    found = reader.read_expression()
+    node = reader.read_expression()
     if reader.word or reader.notes:
         raise ValueError(f"{reader.word or reader.notes[0]!r} belongs to nothing in {expression!r}")
-    return found
+    return node
 
 
 def list_selectors(node: Node) -> Iterator[Leaf]:
@@ -169,12 +174,12 @@ class _Reader:
     def _read_tokens(self) -> Iterator[tuple[str, str]]:
         position, text = 0, self._expression.rstrip()
         while position < len(text):
-            found = _TOKEN.match(text, position)
-            if found is None:
+            token = _TOKEN.match(text, position)
+            if token is None:
                 raise ValueError(f"no PromQL at {text[position : position + 20]!r} of {text!r}")
-            kind = str(found.lastgroup)
-            yield found[kind], kind
-            position = found.end()
+            kind = str(token.lastgroup)
+            yield token[kind], kind
+            position = token.end()
 
     def _advance(self) -> str:
         taken = self.word
@@ -193,15 +198,15 @@ class _Reader:
         self._advance()
 
     def _operator(self) -> str:
-        found = [self._advance()]
+        parts = [self._advance()]
         if self.word == "bool":
-            found.append(self._advance())
+            parts.append(self._advance())
         for words in (_MATCHINGS, _SIDES):
             if self.word in words:
-                found.append(self._advance())
+                parts.append(self._advance())
                 if self.word == "(":
-                    found.append(self._labels())
-        return " ".join(found)
+                    parts.append(self._labels())
+        return " ".join(parts)
 
     def _labels(self) -> str:
         self._take_sign("(")
@@ -217,8 +222,8 @@ class _Reader:
 
     def _operand(self) -> Node:
         notes, self.notes = self.notes, ()
-        found = self._unnoted()
-        return Noted(notes, found) if notes else found
+        node = self._unnoted()
+        return Noted(notes, node) if notes else node
 
     def _unnoted(self) -> Node:
         if self.word in ("+", "-"):
@@ -245,9 +250,9 @@ class _Reader:
 
     def _arguments(self) -> tuple[Node, ...]:
         self._take_sign("(")
-        found: list[Node] = []
+        arguments: list[Node] = []
         while self.word != ")":
-            found.append(self.read_expression())
+            arguments.append(self.read_expression())
             if self.word == ",":
                 self._advance()
             elif self.word != ")":
@@ -255,18 +260,109 @@ class _Reader:
         if self.notes:
             raise ValueError(f"{self.notes[0]!r} belongs to nothing in {self._expression!r}")
         self._take_sign(")")
-        return tuple(found)
+        return tuple(arguments)
 
     def _suffix(self) -> str:
-        found = ""
+        suffix = ""
         while self.kind == "range" or self.word in ("offset", "@"):
             if self.kind == "range":
-                found += self._advance()
+                suffix += self._advance()
                 continue
-            found += f" {self._advance()} "
+            suffix += f" {self._advance()} "
             if self.word == "-":
-                found += self._advance()
-            found += self._advance()
+                suffix += self._advance()
+            suffix += self._advance()
             if self.word == "(":  # @ end()
-                found += self._advance() + self._advance()
-        return found
+                suffix += self._advance() + self._advance()
+        return suffix
+
+
+# --- PromQL over several lines: one operand a line, indented by depth, with the words of why above what they speak of.
+#
+# Only white space is put between the tokens: what is laid out means what was written. Prometheus' own formatter does nearly the same, and
+# loses the comments.
+
+WIDTH = 100  # of a line: rule files indent it by eight, and pages show some 110 characters
+_INDENT = "  "
+
+
+# most expressions are the same whatever the settings
+@lru_cache(maxsize=4096)
+def lay_out(expression: str, width: int = WIDTH) -> str:
+    """An expression over as many lines as it needs; its comments stay. Raises ValueError as `parse` does."""
+    return write_lines(parse(expression), width)
+
+
+def write_lines(node: Node, width: int = WIDTH) -> str:
+    """The same of what `parse` has made."""
+    return "\n".join(_lay(node, width))
+
+
+def _lay(node: Node, room: int) -> list[str]:
+    notes, node = _take_leading_notes(node)
+    flat = write_flat(node)
+    lines = [flat] if len(flat) <= room and not _has_notes(node) else _break(node, room)
+    return [*notes, *lines]
+
+
+def _break(node: Node, room: int) -> list[str]:
+    match node:
+        case Call():
+            inner = [_lay(argument, room - len(_INDENT)) for argument in node.arguments]
+            for lines in inner[:-1]:
+                lines[-1] += ","
+            return [f"{node.head}(", *(_INDENT + line for lines in inner for line in lines), f"){node.tail}"]
+        case Unary():
+            return _attach(node.sign, node.operand, room)
+        case Binary():
+            first, others = _chain(node)
+            lines = _lay(first, room)
+            if isinstance(first, Binary) and len(lines) > 1:
+                # what binds tighter stands deeper
+                lines = [_INDENT + line for line in _lay(first, room - len(_INDENT))]
+            for one in others:
+                lines += [*one.notes, *_attach(f"{one.operator} ", one.right, room)]
+            return lines
+        case _:
+            return [write_flat(node)]
+
+
+def _attach(prefix: str, operand: Node, room: int) -> list[str]:
+    """An operand behind its operator: on the same line, but for one of several lines that binds tighter."""
+    flat = write_flat(operand)
+    if isinstance(operand, Leaf) or (len(prefix) + len(flat) <= room and not _has_notes(operand)):
+        return [prefix + flat]
+    if isinstance(operand, Call):
+        first, *others = _break(operand, room)
+        return [prefix + first, *others]
+    return [prefix.rstrip(), *(_INDENT + line for line in _lay(operand, room - len(_INDENT)))]
+
+
+def _chain(node: Binary) -> tuple[Node, list[Binary]]:
+    """The first operand of a row of operators that bind alike, and the others with theirs."""
+    row = [node]
+    while isinstance(left := row[-1].left, Binary) and BINDS[left.name] == BINDS[node.name]:
+        row.append(left)
+    return row[-1].left, row[::-1]
+
+
+def _take_leading_notes(node: Node) -> tuple[tuple[str, ...], Node]:
+    """What is said of the first operand, which stands above all of the expression, and the expression without it."""
+    if isinstance(node, Noted):
+        return node.notes, node.operand
+    if isinstance(node, Binary):
+        notes, left = _take_leading_notes(node.left)
+        return notes, Binary(left, node.name, node.operator, node.right, node.notes)
+    return (), node
+
+
+def _has_notes(node: Node) -> bool:
+    match node:
+        case Call():
+            return any(map(_has_notes, node.arguments))
+        case Unary():
+            return _has_notes(node.operand)
+        case Binary():
+            return bool(node.notes) or _has_notes(node.left) or _has_notes(node.right)
+        case _:
+            return isinstance(node, Noted)

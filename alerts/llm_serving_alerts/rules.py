@@ -1,4 +1,4 @@
-"""What a recording rule and an alert are, and the groups that they stand in. Frozen; nothing here knows YAML or a file."""
+"""What a recording rule and an alert are, their groups, and who evaluates them. Frozen; nothing here knows YAML or a file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from enum import StrEnum
 
 from llm_serving_alerts.promql_tree import strip_comments
 from llm_serving_exporter.catalogue.spec import Formerly
+
+# --- What a recording rule and an alert are, and the groups that they stand in. Frozen; nothing here knows YAML or a file.
 
 ALERT_PREFIX = "LLMServing"
 GROUP_PREFIX = "llm-serving."
@@ -83,6 +85,25 @@ class AlertRule:
         _keep_words_apart(self)
 
 
+_WRITTEN = re.compile(r"([a-z_]+:\w+:\w+)(?:\{(.*?)\})?\s*=\s")
+
+
+def write_records(text: str) -> tuple[Record, ...]:
+    """Records out of a text, in which each is `## what it is` and below it `name{its="labels"} = PromQL`, over as many lines as it needs.
+
+    Raises ValueError for a record that is not written like that.
+    """
+    records = []
+    for part in text.split("## ")[1:]:
+        about, _, rule = part.partition("\n")
+        written = _WRITTEN.match(rule.strip())
+        if written is None:
+            raise ValueError(f"no record below {about!r}")
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', written[2] or ""))
+        records.append(Record(written[1], rule.strip()[written.end() :], about, labels))
+    return tuple(records)
+
+
 def _keep_words_apart(rule: Record | AlertRule) -> None:
     object.__setattr__(rule, "explained", rule.expr)
     if "#" in rule.expr or "\n" in rule.expr:
@@ -104,7 +125,7 @@ class Group:
     rules: tuple[
         Record | AlertRule, ...
     ]  # in order of evaluation; records that were renamed get their former names here
-    interval_seconds: float | None = None  # None: the server's own
+    interval_seconds: float | None = None  # between two evaluations, in the fleet's time; None: the server's own
     keys: Mapping[str, str] = field(default_factory=dict)  # further ones, that not every ruler knows
 
     def __post_init__(self) -> None:
@@ -121,3 +142,33 @@ def _with_former_names(rules: Iterable[Record | AlertRule]) -> Iterator[Record |
         yield rule
         if isinstance(rule, Record) and rule.formerly is not None and rule.formerly.name not in names:
             yield Record(rule.formerly.name, rule.record, f"{rule.formerly.describe(rule.record)} {rule.about}")
+
+
+# --- Who evaluates the rules, and what each may be given: a row each. What is rendered fires equally on all of them.
+
+
+@dataclass(frozen=True, slots=True)
+class Ruler:
+    """What a program that evaluates rules takes beyond what all of them take."""
+
+    name: str  # of the option --dialect
+    about: str  # programs and versions, for --help and docs/rules.md
+    # the group's key by which queries look at a moment that has passed; None = selectors get an offset each
+    delay_key: str | None = None
+    # whether a range leaves out the moment that it begins with, on every version that is meant
+    ranges_are_left_open: bool = False
+
+
+# accepted by promtool 2.42 and 3.15 and by vmalert 1.79, and tested on all three
+PORTABLE = Ruler("portable", "Prometheus 2.42 and newer, its operator, Mimir, Thanos Ruler, vmalert 1.79 and newer")
+RULERS = (
+    PORTABLE,
+    Ruler("prometheus-3", "Prometheus 3, and its operator with that", "query_offset", ranges_are_left_open=True),
+    # it took the key from Prometheus in June 2024 (grafana/mimir#8295); its engine became Prometheus 3's later on
+    Ruler("mimir", "Mimir 2.14 and newer", "query_offset"),
+    # its rule files have a reader of their own, and a query may go to Prometheus of any version
+    Ruler("thanos", "Thanos Ruler"),
+    # it refuses groups with keys that came later, eval_delay among them
+    Ruler("vmalert-1.79", "vmalert 1.79 and newer with VictoriaMetrics"),
+)
+BY_NAME = {ruler.name: ruler for ruler in RULERS}

@@ -8,14 +8,18 @@ from typing import Any, TypeVar
 
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.declare import Alert
-from llm_serving_alerts.identity_labels import OF_RULES, STATED_BY_WORKLOAD, choose_external, refuse_identity
 from llm_serving_alerts.promql import DAY, WORKLOAD
-from llm_serving_alerts.retired import refuse_unknown_labels
 from llm_serving_alerts.rules import ALERT_PREFIX
-from llm_serving_alerts.setting_kinds import FOR, LABEL_NAME, LABEL_VALUE, RANGE, SEVERITY
 from llm_serving_alerts.settings import (
+    FOR,
+    LABEL_NAME,
+    LABEL_VALUE,
     LATENCY_SLOS,
+    OF_RULES,
+    RANGE,
+    SEVERITY,
     SLOS,
+    STATED_BY_WORKLOAD,
     AlertSettings,
     Baseline,
     BurnWindow,
@@ -25,6 +29,9 @@ from llm_serving_alerts.settings import (
     Receivers,
     Settings,
     Workload,
+    choose_external,
+    refuse_identity,
+    refuse_unknown_labels,
 )
 from llm_serving_exporter.catalogue.spec import LABELS
 from llm_serving_exporter.engines.registry import RUNTIMES

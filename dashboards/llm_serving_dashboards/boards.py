@@ -23,7 +23,7 @@ from llm_serving_dashboards import (
     roofline,
     runbooks,
 )
-from llm_serving_dashboards.annotations import build_annotations
+from llm_serving_dashboards.firing import build_annotations
 from llm_serving_dashboards.grafana.document import render_dashboard
 from llm_serving_dashboards.grafana.fields import Json
 from llm_serving_dashboards.panels import Board, Panel, Visualization
@@ -49,10 +49,8 @@ _MODULES: tuple[ModuleType, ...] = (
 class Dashboard:
     """A dashboard of the user's settings."""
 
-    # its panels
-    board: Board
-    # what built its queries
-    queries: QueryBuilder
+    board: Board  # its panels
+    queries: QueryBuilder  # what built its queries
 
     @property
     def document(self) -> Json:
@@ -62,12 +60,12 @@ class Dashboard:
 
 def build_dashboards(settings: Settings) -> tuple[Dashboard, ...]:
     """Every dashboard, with the thresholds and labels of the settings."""
-    found, records, seconds = [], list_record_labels(settings), list_record_seconds(settings)
+    dashboards, records, seconds = [], list_record_labels(settings), list_record_seconds(settings)
     for module in _MODULES:
         build_board: Callable[[QueryBuilder], Board] = module.build_board
         queries = QueryBuilder(settings, module.VARIABLES, records)
-        found.append(Dashboard(space_points(build_board(queries), seconds), queries))
-    return tuple(found)
+        dashboards.append(Dashboard(space_points(build_board(queries), seconds), queries))
+    return tuple(dashboards)
 
 
 def space_points(board: Board, seconds: Mapping[str, float]) -> Board:

@@ -9,14 +9,62 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from llm_serving_alerts.output import name_value, namespace_name, written
+from llm_serving_alerts.command import name_value, namespace_name, written
+from llm_serving_alerts.promql import seconds_text
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import read_settings
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.grafana.document import format_json
-from llm_serving_dashboards.provisioning import DASHBOARD_LABELS, DATASOURCE_LABELS, render_datasource, render_provider
 from llm_serving_exporter.settings.flags import CommandParser
 from llm_serving_exporter.terminal import print_message, run_command
+
+# --- The files that Grafana reads at its start: where the dashboards are, and which Prometheus they query
+# (grafana.com/docs/grafana/latest/administration/provisioning).
+
+FOLDER = "LLM serving"
+# where the container image has its mounted dashboards
+PATH = "/var/lib/grafana/dashboards/llm-serving"
+URL = "http://prometheus:9090"
+# what the sidecar of kube-prometheus-stack's Grafana looks for
+DASHBOARD_LABELS, DATASOURCE_LABELS = {"grafana_dashboard": "1"}, {"grafana_datasource": "1"}
+
+
+def render_provider(path: str = PATH) -> str:
+    """Grafana's file provider for the dashboards in `path`. Nobody can change or delete them in the browser."""
+    made = {
+        "apiVersion": 1,
+        "providers": [
+            {
+                "name": "llm-serving",
+                "folder": FOLDER,
+                "type": "file",
+                "disableDeletion": True,
+                "allowUiUpdates": False,
+                "updateIntervalSeconds": 30,
+                "options": {"path": path},
+            }
+        ],
+    }
+    return yaml.safe_dump(made, sort_keys=False)
+
+
+def render_datasource(settings: Settings, url: str = URL) -> str:
+    """A data source for the Prometheus at `url`. Its scrape interval is that of the rules: the shortest range of a rate is four scrapes."""
+    made = {
+        "apiVersion": 1,
+        "datasources": [
+            {
+                "name": "Prometheus",
+                "uid": "llm-serving-prometheus",
+                "type": "prometheus",
+                "access": "proxy",
+                "url": url,
+                "jsonData": {"httpMethod": "POST", "timeInterval": seconds_text(settings.scrape_interval_seconds)},
+            }
+        ],
+    }
+    return yaml.safe_dump(made, sort_keys=False)
+
 
 # libyaml's, where PyYAML was built with it, writes the same bytes sixty times as fast
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -65,16 +113,16 @@ def render_configmaps(
 ) -> dict[str, str]:
     """The text of each ConfigMap by its file's name: one for each dashboard, since a ConfigMap holds at most 1 MiB, and one for a data source at
     `url`, unless that is None."""
-    found = {
+    files = {
         name.replace(".json", ".yml"): _render_configmap(name, text, {**DASHBOARD_LABELS, **labels}, namespace)
         for name, text in render_json_files(settings).items()
     }
     if url:
         name = "llm-serving-datasource.yml"
-        found[name] = _render_configmap(
+        files[name] = _render_configmap(
             name, render_datasource(settings, url), {**DATASOURCE_LABELS, **labels}, namespace
         )
-    return found
+    return files
 
 
 def _render_configmap(name: str, text: str, labels: dict[str, str], namespace: str | None) -> str:
@@ -85,8 +133,8 @@ def _render_configmap(name: str, text: str, labels: dict[str, str], namespace: s
 
 def _parse_url(text: str) -> str:
     """A server's URL from the command line. Raises ArgumentTypeError."""
-    found = urlsplit(text)
-    if found.scheme not in ("http", "https") or not found.hostname:
+    url = urlsplit(text)
+    if url.scheme not in ("http", "https") or not url.hostname:
         raise argparse.ArgumentTypeError(f"{text!r} is not a URL; write http:// or https:// and the server")
     return text
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.signals import UNPRICED
 from llm_serving_alerts.records.traffic import TENANT_TOKENS
 from llm_serving_alerts.rules import Check
-from llm_serving_alerts.shown import CHOICES
-from llm_serving_dashboards.bands import make_model_graph
 from llm_serving_dashboards.firing import make_firing
-from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
-from llm_serving_dashboards.queries import QueryBuilder, Worst
+from llm_serving_dashboards.panels import Board, Column, Look, Panel, Query, Row, Unit
+from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
     MODEL,
     NO_PRICE,
     SPENT_ON,
-    draw_thresholds,
     keep_highest,
+    make_model_graph,
     make_stat,
     make_table,
     make_time_series,
@@ -42,10 +41,10 @@ def build_board(queries: QueryBuilder) -> Board:
         VARIABLES,
         (
             Row("", (make_firing(queries, Check.COST.dashboard),)),
-            Row("Now", _make_now_panels(queries)),
-            Row("USD per million tokens", _make_token_cost_panels(queries)),
-            Row("Where the money goes", _make_spend_panels(queries)),
-            Row("Spare capacity", _make_spare_panels(queries)),
+            Row("Now", _make_now_panels(queries), may_be_empty=NO_PRICE),
+            Row("USD per million tokens", _make_token_cost_panels(queries), may_be_empty=NO_PRICE),
+            Row("Where the money goes", _make_spend_panels(queries), may_be_empty=NO_PRICE),
+            Row("Spare capacity", _make_spare_panels(queries), may_be_empty=NO_PRICE),
         ),
     )
 
@@ -58,41 +57,31 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Monthly cost at this pace",
             "Mean hourly cost of the last 7 days x 730 hours: GPU time and energy of all models, whatever the selection. GPUs of pools count at "
             "their price before commitments: the weekly review has what is paid.",
-            Unit.USD,
+            Look(Unit.USD, width=6, height=4),
             Query(f"730 * {pace}", "month"),
-            width=6,
-            may_be_empty=NO_PRICE,
         ),
         make_stat(
             "Share of the budget",
             "The monthly cost at this pace over the monthly budget. Above 100 % for six hours, a ticket opens. From 200 % on the month's budget is gone by the middle of the month.",
-            Unit.RATIO,
-            Query(f"730 * sum({pace}) / {budget}", "of the budget"),
-            width=6,
             # nobody who spends it twice as fast gets back within it in what is left of the month
-            thresholds=warn_above(1, 2),
+            Look(Unit.RATIO, width=6, height=4, thresholds=warn_above(1, 2)),
+            Query(f"730 * sum({pace}) / {budget}", "of the budget"),
             may_be_empty="no budget is configured",
         ),
         make_stat(
             "Spent in the last hour",
             "Cost of the selection's GPU time.",
-            Unit.USD,
+            Look(Unit.USD, width=6, height=4, decimals=2),
             Query(f"sum({queries.select(SPENT)})", "USD"),
-            width=6,
-            decimals=2,
-            may_be_empty=NO_PRICE,
         ),
         make_stat(
             "Idle share of the last day",
             "Share of the selection's cost that went to idle time.",
-            Unit.RATIO,
+            Look(Unit.RATIO, width=6, height=4, thresholds=warn_above(queries.settings.panels.idle_above)),
             Query(
                 f"sum({queries.select('model:llm_serving_cost_usd:increase1d', phase='idle')}) / (sum({queries.select('model:llm_serving_cost_usd:increase1d')}) > 0)",
                 "idle",
             ),
-            width=6,
-            thresholds=warn_above(queries.settings.panels.idle_above),
-            may_be_empty=NO_PRICE,
         ),
     )
 
@@ -108,35 +97,22 @@ def _make_token_cost_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries,
             "By phase, allocated",
             "All GPU time, including idle and down time, shared out over the tokens: what a million tokens really cost. Over 6h.",
-            Unit.USD,
-            Worst.HIGHEST,
+            Look(Unit.USD, width=8),
             *_list_phases(queries, "allocated"),
-            width=8,
-            minimum=0,
-            may_be_empty=NO_PRICE,
         ),
         make_model_graph(
             queries,
             "By phase, busy",
             "Only the time that the phase took: what a million tokens would cost on fully used replicas. The difference to the allocated cost is the price of low utilisation.",
-            Unit.USD,
-            Worst.HIGHEST,
+            Look(Unit.USD, width=8),
             *_list_phases(queries, "busy"),
-            width=8,
-            minimum=0,
-            may_be_empty=NO_PRICE,
         ),
         make_model_graph(
             queries,
             "Cost against the baseline",
             "Blended, allocated cost per token over its median of 7 days.",
-            Unit.TIMES,
-            Worst.HIGHEST,
+            Look(Unit.TIMES, width=8, limits=warn_above(own["above"])),
             Query(f"{now} / {queries.match_on('model_name', 'role')} {usual}", MODEL),
-            width=8,
-            minimum=0,
-            may_be_empty=NO_PRICE,
-            **draw_thresholds(warn_above(own["above"])),
         ),
     )
 
@@ -156,82 +132,75 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_time_series(
             "USD per hour by use",
             "Prefill, decode, idle, down and unattributed time add up to all GPU time.",
-            Unit.USD,
+            Look(Unit.USD, width=8, stacked=True, series_colours=SPENT_ON),
             Query(queries.aggregate("sum", queries.select(SPENT), "phase"), "{{phase}}"),
-            width=8,
-            minimum=0,
-            stacked=True,
-            series_colours=SPENT_ON,
-            may_be_empty=NO_PRICE,
         ),
         make_time_series(
             "USD per hour by model",
             "All GPU time of the model's replicas.",
-            Unit.USD,
+            Look(Unit.USD, width=8, stacked=True),
             Query(queries.aggregate("sum", queries.select(SPENT), "model_name", "role"), MODEL),
-            width=8,
-            minimum=0,
-            stacked=True,
-            may_be_empty=NO_PRICE,
         ),
         make_time_series(
             "This week and the week before",
             "USD per hour of the selection, and the same hours a week ago.",
-            Unit.USD,
+            Look(Unit.USD, width=8),
             Query(f"sum({queries.select(SPENT)})", "now"),
             Query(f"sum({queries.select(SPENT)} offset 1w)", "a week ago"),
-            width=8,
-            minimum=0,
-            may_be_empty=NO_PRICE,
         ),
         make_table(
             "Cost by model, last day",
             "Cost of each model in 24 hours, and its idle share. The most expensive first.",
+            Look(width=8, sorted_by=0),
             (
-                Column("model_name", "model"), Column("role", "role"), Column(0, "USD", Unit.USD, decimals=2),
+                "model_name",
+                "role",
+                Column(0, "USD", Unit.USD, decimals=2),
                 Column(1, "idle", Unit.RATIO, warn_above(queries.settings.panels.idle_above)),
             ),
             queries.aggregate("sum", queries.select("model:llm_serving_cost_usd:increase1d"), "model_name", "role"),
             queries.select("model:llm_serving_idle_cost:ratio1d"),
-            width=8,
-            sorted_by=0,
-            may_be_empty=NO_PRICE,
         ),
         make_table(
             "The most expensive replicas",
             f"Cost of all GPU time of the last hour, for up to {_MOST_EXPENSIVE} replicas that cost more than all others, and as a multiple of the median replica. Replicas with equal cost are all "
             "shown or none. A click on one opens its dashboard.",
+            Look(width=8, sorted_by=0),
             (
-                Column("target", "replica"), Column("model_name", "model"), Column(0, "USD per hour", Unit.USD, decimals=2),
+                Column("target", "replica"),
+                "model_name",
+                Column(0, "USD per hour", Unit.USD, decimals=2),
                 Column(1, "of the median", Unit.TIMES, decimals=1),
             ),
             most_expensive,
             f"({most_expensive}) / scalar(quantile(0.5, {by_replica}))",
-            width=8,
-            sorted_by=0,
             may_be_empty=f"no price is configured, or more than {_MOST_EXPENSIVE} replicas cost as much as the most expensive one",
         ),
         make_time_series(
             "Tokens by tenant, the top ten",
             "Share of the tokens that gateways count for the selected models now, prompt as sent and generated. The weekly review says what each tenant costs.",
-            Unit.RATIO,
-            Query(f"topk(10, {queries.aggregate('sum', queries.select(TENANT_TOKENS), 'tenant')}) / scalar(sum({queries.select(TENANT_TOKENS)}) > 0)", "{{tenant}}"),
-            width=8,
-            minimum=0,
-            maximum=1,
-            stacked=True,
+            Look(Unit.RATIO, width=8, maximum=1, stacked=True),
+            Query(
+                f"topk(10, {queries.aggregate('sum', queries.select(TENANT_TOKENS), 'tenant')}) / scalar(sum({queries.select(TENANT_TOKENS)}) > 0)",
+                "{{tenant}}",
+            ),
             may_be_empty="no gateway counts by tenant (tenants.by)",
         ),
         make_time_series(
             "Prefix cache savings, USD per hour",
             "What it would have cost, at least, to compute the cached prompt tokens. The saving is capacity for other work, not money.",
-            Unit.USD,
-            Query(queries.aggregate("sum", queries.select("target:llm_serving_prefix_cache_savings_usd:increase1h"), "model_name", "role"), MODEL),
-            width=8,
-            minimum=0,
-            may_be_empty=NO_PRICE,
+            Look(Unit.USD, width=8),
+            Query(
+                queries.aggregate(
+                    "sum",
+                    queries.select("target:llm_serving_prefix_cache_savings_usd:increase1h"),
+                    "model_name",
+                    "role",
+                ),
+                MODEL,
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _find_unpriced(queries: QueryBuilder) -> str:
@@ -246,56 +215,42 @@ def _make_spare_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_time_series(
             "Idle share of the cost",
             "Share of each model's cost that went to idle time, over 24h.",
-            Unit.RATIO,
+            Look(Unit.RATIO, width=8, maximum=1, limits=warn_above(queries.settings.panels.idle_above)),
             Query(queries.select("model:llm_serving_idle_cost:ratio1d"), MODEL),
-            width=8,
-            minimum=0,
-            maximum=1,
-            may_be_empty=NO_PRICE,
-            **draw_thresholds(warn_above(queries.settings.panels.idle_above)),
         ),
         make_time_series(
             "Overprovisioning, USD per hour",
             "Cost of replicas beyond the demand and the node-loss reserve. 0: the fleet has no surplus.",
-            Unit.USD,
+            Look(Unit.USD, width=8),
             Query(queries.select("model:llm_serving_overprovisioned_cost_usd:sum1h"), MODEL),
-            width=8,
-            minimum=0,
-            may_be_empty=NO_PRICE,
         ),
         make_time_series(
             "Node-loss reserve, USD per hour",
             "Cost of the replicas that let the fleet survive the loss of its largest node. This is an insurance, not waste.",
-            Unit.USD,
+            Look(Unit.USD, width=8),
             Query(queries.select("model:llm_serving_reserve_cost_usd:sum1h"), MODEL),
-            width=8,
-            minimum=0,
-            may_be_empty=NO_PRICE,
         ),
         make_table(
             "Targets without a price",
             "Their GPU time is in no sum of this dashboard. Reason: no_price means that the price file has none for this GPU; price_ambiguous that several "
             "statements fit; gpu_claimed_twice that two targets claim the same card.",
-            (Column("model_name", "model"), Column("target", "target"), Column("reason", "reason")),
+            Look(height=6),
+            ("model_name", "target", "reason"),
             _find_unpriced(queries),
-            width=12,
-            height=6,
             may_be_empty="no exporter reports a target without a price",
         ),
         make_table(
             "Source of the busy time",
             "How many of a model's targets take their busy time from which source. The sources, the best first: engine_time (the engine counts the time that its device works), gpm, nvml_samples (100 % may also be "
             "waiting for other GPUs), estimate (latencies over the batch, or the time that the work takes at the ceiling), requests (a tick in which a request ran is busy as a whole).",
-            (Column("model_name", "model"), Column("source", "source"), Column(0, "targets", Unit.COUNT)),
+            Look(height=6, sorted_by=0),
+            ("model_name", "source", Column(0, "targets", Unit.COUNT)),
             queries.aggregate(
                 "count",
                 queries.name_models(queries.select_one("gpu_busy_source", "target", "source")),
                 "model_name",
                 "source",
             ),
-            width=12,
-            height=6,
-            sorted_by=0,
             may_be_empty="no target was busy since its exporter's start",
         ),
     )

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from llm_serving_alerts.promql import MODEL as BY_MODEL
 from llm_serving_alerts.records.bands import RUNNING, WAITING
-from llm_serving_dashboards.bands import draw_parts, make_band, make_model_graph
-from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
-from llm_serving_dashboards.queries import QueryBuilder, Worst
-from llm_serving_dashboards.shared_panels import MODEL, REASONS, make_table, make_time_series
+from llm_serving_dashboards.panels import Board, Column, Look, Panel, Query, Row, Unit
+from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.shared_panels import (
+    MODEL,
+    REASONS,
+    draw_parts,
+    make_band,
+    make_model_graph,
+    make_table,
+    make_time_series,
+)
 
 UID = "llm-serving-embedding"
 VARIABLES = ("model_name", "target")
@@ -24,7 +31,12 @@ def build_board(queries: QueryBuilder) -> Board:
         (
             Row("", (_make_list(queries),)),
             # most fleets have none, and Grafana 12 folds a row of this kind of board by its file alone, never by what there is to draw
-            Row("Over time", (*_make_throughput_panels(queries), *_make_latency_panels(queries)), folded=True),
+            Row(
+                "Over time",
+                (*_make_throughput_panels(queries), *_make_latency_panels(queries)),
+                folded=True,
+                may_be_empty=_NONE,
+            ),
         ),
         choices=(("model_name", queries.select_models_without_decode()),),
     )
@@ -39,23 +51,10 @@ def _make_list(queries: QueryBuilder) -> Panel:
 
     latency = "model:llm_serving_e2e_request_latency_seconds:quantile_rate5m"
     requests = queries.aggregate("sum", queries.select("model:llm_serving_requests_finished:rate5m"), *BY_MODEL)
-    return make_table(
-        "Embedding servers",
-        "Models whose servers have finished requests and have never generated a token, as they are now; those with the longest queue first.",
-        (
-            Column("model_name", "model"), Column("role", "role"), Column(0, "waiting", Unit.COUNT), Column(1, "ready", Unit.COUNT),
+    return make_table("Embedding servers", "Models whose servers have finished requests and have never generated a token, as they are now; those with the longest queue first.", Look(width=24, height=6, sorted_by=0), (
+            "model_name", "role", Column(0, "waiting", Unit.COUNT), Column(1, "ready", Unit.COUNT),
             Column(2, "requests/s", Unit.COUNT, decimals=1), Column(3, "prompt tokens/s", Unit.COUNT), Column(4, "p99 latency", Unit.SECONDS),
-        ),
-        of_them(queries.select("model:llm_serving_requests_waiting:sum")),
-        of_them(queries.select("model:llm_serving_ready_replicas:sum")),
-        of_them(requests),
-        of_them(queries.select("model:llm_serving_phase_tokens:rate5m", phase="prefill")),
-        of_them(queries.select(latency, rank="p99")),
-        width=24,
-        height=6,
-        sorted_by=0,
-        may_be_empty=_NONE,
-    )  # fmt: skip
+        ), of_them(queries.select("model:llm_serving_requests_waiting:sum")), of_them(queries.select("model:llm_serving_ready_replicas:sum")), of_them(requests), of_them(queries.select("model:llm_serving_phase_tokens:rate5m", phase="prefill")), of_them(queries.select(latency, rank="p99")), may_be_empty=_NONE)  # fmt: skip
 
 
 def _make_throughput_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
@@ -64,21 +63,14 @@ def _make_throughput_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries,
             "Prompt tokens/s computed",
             "Prefill tokens/s of each model. There is no decode phase, so this is the throughput.",
-            Unit.TOKENS_PER_SECOND,
-            Worst.HIGHEST,
+            Look(Unit.TOKENS_PER_SECOND),
             Query(queries.select("model:llm_serving_phase_tokens:rate5m", phase="prefill"), MODEL),
-            minimum=0,
-            may_be_empty=_NONE,
         ),
         make_time_series(
             "Finished requests/s by reason",
             "Requests/s are the usual measure of an embedding server.",
-            Unit.REQUESTS_PER_SECOND,
+            Look(Unit.REQUESTS_PER_SECOND, stacked=True, series_colours=REASONS),
             *draw_parts(queries, queries.select("model:llm_serving_requests_finished:rate5m"), "reason"),
-            minimum=0,
-            may_be_empty=_NONE,
-            stacked=True,
-            series_colours=REASONS,
         ),
     )
 
@@ -89,8 +81,7 @@ def _make_latency_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries,
             "Request latency",
             "Quantiles over 5m, interpolated between the server's bucket edges.",
-            Unit.SECONDS,
-            Worst.HIGHEST,
+            Look(Unit.SECONDS, width=8),
             *(
                 Query(
                     queries.select("model:llm_serving_e2e_request_latency_seconds:quantile_rate5m", rank=rank),
@@ -98,28 +89,19 @@ def _make_latency_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 )
                 for rank in ("p99", "p95", "p50")
             ),
-            width=8,
-            minimum=0,
-            may_be_empty=_NONE,
         ),
         make_band(
             queries,
             "Running requests by replica",
             "Requests that each replica is computing.",
-            Unit.COUNT,
+            Look(Unit.COUNT, width=8),
             RUNNING,
-            Worst.HIGHEST,
-            width=8,
-            may_be_empty=_NONE,
         ),
         make_band(
             queries,
             "Waiting requests by replica",
             "Requests in the queue of each replica.",
-            Unit.COUNT,
+            Look(Unit.COUNT, width=8),
             WAITING,
-            Worst.HIGHEST,
-            width=8,
-            may_be_empty=_NONE,
         ),
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.verdicts import VERDICT
+from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.promql import one_of
-from llm_serving_alerts.records.bands import FEW_TARGETS
+from llm_serving_alerts.records.bands import FEW_TARGETS, MEDIAN
 from llm_serving_alerts.records.history import ALIVE
 from llm_serving_alerts.records.targets import DOWN
-from llm_serving_alerts.records.views import MEDIAN
 from llm_serving_alerts.rules import Check
-from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import (
     REPLICA_UID,
@@ -17,20 +16,22 @@ from llm_serving_dashboards.panels import (
     Colour,
     Column,
     Draw,
+    Look,
     Panel,
     Query,
     Row,
     Unit,
     ValueMapping,
-    Visualization,
+    Worst,
 )
-from llm_serving_dashboards.queries import QueryBuilder, Worst
+from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
     TARGET,
     make_share,
     make_stat,
     make_table,
     make_time_series,
+    make_timeline,
     number_states,
     warn_above,
 )
@@ -93,45 +94,38 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_share(
             "Ready targets",
             "Ready targets of all that the exporters scrape. Loading and sleeping targets are neither ready nor down.",
+            Look(width=4, thresholds=warn_above(1)),
             f"count({queries.select(record, state='ready')})",
             f"count({queries.aggregate('max', queries.select(record), 'target')})",
-            warn_above(1),
-            height=8,
             may_be_empty="no target is known",
         ),
-        Panel(
+        make_timeline(
             "Target states",
             "Targets that were not ready at some time of the range; first those that are down now, or answer with a page that the exporter cannot read (unknown). "
             "Loading and sleeping targets are neither ready nor down.",
-            Visualization.STATE_TIMELINE,
-            (
-                Query(queries.narrow("down", down, "target", states), TARGET),
-                Query(
-                    queries.narrow("unready", f"{ever} unless {queries.match_on('target')} {down}", "target", states),
-                    TARGET,
-                ),
+            Look(
+                width=10,
+                mappings=tuple(ValueMapping(code, state, colour) for code, (state, colour) in enumerate(STATES)),
             ),
-            Unit.NONE,
-            10,
-            mappings=tuple(ValueMapping(code, state, colour) for code, (state, colour) in enumerate(STATES)),
+            Query(queries.narrow("down", down, "target", states), TARGET),
+            Query(
+                queries.narrow("unready", f"{ever} unless {queries.match_on('target')} {down}", "target", states),
+                TARGET,
+            ),
             may_be_empty="every known target was ready all the time",
         ),
         make_time_series(
             "Age of the last good page",
             f"Rises while a target does not answer. After three scrape intervals, the target's serving series are absent.{_SHOWN}",
-            Unit.SECONDS,
+            Look(Unit.SECONDS, width=5),
             *_name_worst(queries, "target_sample_age_seconds"),
-            width=5,
-            minimum=0,
         ),
         make_time_series(
             "Failed scrapes by reason",
             "Failed scrapes of all chosen targets in 5m by the stage at which they ended, with the reason of the last one. The dashboard of a "
             "replica has those of one target, the exporter's log has the full messages.",
-            Unit.COUNT,
+            Look(Unit.COUNT, width=5),
             Query(queries.aggregate("sum", failures, "stage", "reason"), "{{stage}} {{reason}}", step="1m"),
-            width=5,
-            minimum=0,
             may_be_empty="no exporter reports a failed scrape",
         ),
     )
@@ -178,55 +172,48 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_table(
             "Missing signals",
             "How many of the chosen targets lack each signal, and why, the most first. METRICS.md and the exporter's landing page explain the reasons. A missing signal is not zero.",
-            (Column("signal", "signal"), Column("reason", "reason", width=150), Column(0, "targets", Unit.COUNT, width=80)),
+            Look(width=8, height=10, sorted_by=0),
+            ("signal", Column("reason", "reason", width=150), Column(0, "targets", Unit.COUNT, width=80)),
             queries.aggregate("count", missing, "signal", "reason"),
-            width=8,
-            height=10,
-            sorted_by=0,
             may_be_empty="no exporter reports a missing signal",
         ),
         make_table(
             "Signals of lower quality",
             "How many of the chosen targets have each signal at less than live quality, the most first. Lagging: counted when a request ends. Slow: refreshed every few seconds. Clipped: beyond a bucket edge.",
-            (Column("signal", "signal"), Column("quality", "quality", width=90), Column(0, "targets", Unit.COUNT, width=80)),
+            Look(width=7, height=10, sorted_by=0),
+            ("signal", Column("quality", "quality", width=90), Column(0, "targets", Unit.COUNT, width=80)),
             queries.aggregate("count", quality, "signal", "quality"),
-            width=7,
-            height=10,
-            sorted_by=0,
             may_be_empty="no exporter reports a signal of lower quality",
         ),
         make_table(
             "Suspect signals",
             "How many of a model's targets have impossible values of a signal, and the likely cause, the most first. The dashboard of a replica has those of one target.",
-            (Column("model_name", "model", width=130), Column("signal", "signal"), Column("cause", "likely cause", width=120), Column(0, "targets", Unit.COUNT, width=80)),
+            Look(width=9, height=10, sorted_by=0),
+            (
+                Column("model_name", "model", width=130),
+                "signal",
+                Column("cause", "likely cause", width=120),
+                Column(0, "targets", Unit.COUNT, width=80),
+            ),
             queries.aggregate("count", queries.name_models(suspect), "model_name", "signal", "cause"),
-            width=9,
-            height=10,
-            sorted_by=0,
             may_be_empty="no exporter reports a suspect signal",
         ),
         make_table(
             "Checks without a verdict, and why",
             "How many of a model's replicas lack a signal that the check rests on, and the reason. Without a signal: no alert of the check is evaluated, or what the "
             "check needs has not happened yet, such as a first request or a queue.",
-            (
-                Column("check", "check"), Column("model_name", "model"), Column("role", "role"), Column("signal", "signal"), Column("reason", "reason"),
-                Column(0, "replicas", Unit.COUNT),
-            ),
+            Look(width=18, sorted_by=0),
+            ("check", "model_name", "role", "signal", "reason", Column(0, "replicas", Unit.COUNT)),
             _find_unknown_checks(queries),
-            width=18,
-            sorted_by=0,
             may_be_empty="every check of every known model has a verdict",
         ),
         make_time_series(
             "Signals",
             "Signals of the chosen targets: how many are available, and how many are absent. Without data, no exporter scrapes these targets.",
-            Unit.COUNT,
+            Look(Unit.COUNT, width=6),
             Query(queries.aggregate("sum", queries.select("model:llm_serving_signals:sum"), "state"), "{{state}}"),
-            width=6,
-            minimum=0,
         ),
-    )  # fmt: skip
+    )
 
 
 def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
@@ -234,60 +221,53 @@ def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_time_series(
             "Scrape duration",
             f"Duration of the last scrape.{_SHOWN}",
-            Unit.SECONDS,
+            Look(Unit.SECONDS, width=6),
             *_name_worst(queries, "scrape_duration_seconds"),
-            width=6,
-            minimum=0,
         ),
         make_time_series(
             "Page size",
             f"Size of a target's metrics page after decompression.{_SHOWN}",
-            Unit.BYTES,
+            Look(Unit.BYTES, width=6),
             *_name_worst(queries, "scrape_page_bytes"),
-            width=6,
-            minimum=0,
         ),
         make_time_series(
             "Unknown metric families",
             f"Metric families of the runtime that the exporter does not know. Usually the engine is newer than this version of the exporter.{_SHOWN}",
-            Unit.COUNT,
+            Look(Unit.COUNT, width=6),
             *_name_worst(queries, "unmapped_families"),
-            width=6,
-            minimum=0,
         ),
         make_stat(
             "Configuration",
             "Result of the last reload. A bad file is refused, and the old configuration stays in force.",
-            Unit.NONE,
-            Query(f"min({queries.select('exporter_config_reload_success')}) or vector(2)", "last reload"),
-            width=3,
-            height=8,
-            mappings=(
-                ValueMapping(1, "loaded", Colour.FINE),
-                ValueMapping(0, "refused", Colour.BAD),
-                ValueMapping(2, "no exporter", Colour.DEAD),
+            Look(
+                width=3,
+                mappings=(
+                    ValueMapping(1, "loaded", Colour.FINE),
+                    ValueMapping(0, "refused", Colour.BAD),
+                    ValueMapping(2, "no exporter", Colour.DEAD),
+                ),
             ),
+            Query(f"min({queries.select('exporter_config_reload_success')}) or vector(2)", "last reload"),
         ),
         make_stat(
             "NVML",
             "Result of the last reading of the GPUs.",
-            Unit.NONE,
-            Query(f"min({queries.select('nvml_up')}) or vector(2)", "NVML"),
-            width=3,
-            height=8,
-            mappings=(
-                ValueMapping(1, "ok", Colour.FINE),
-                ValueMapping(0, "failed", Colour.BAD),
-                ValueMapping(2, "off", Colour.UNKNOWN),
+            Look(
+                width=3,
+                mappings=(
+                    ValueMapping(1, "ok", Colour.FINE),
+                    ValueMapping(0, "failed", Colour.BAD),
+                    ValueMapping(2, "off", Colour.UNKNOWN),
+                ),
             ),
+            Query(f"min({queries.select('nvml_up')}) or vector(2)", "NVML"),
         ),
         make_table(
             "Exporters",
             "Versions of the running exporters.",
-            (Column("version", "version"), Column("python_version", "Python"), Column(0, "exporters", Unit.COUNT)),
+            Look(width=24, height=5),
+            ("version", Column("python_version", "Python"), Column(0, "exporters", Unit.COUNT)),
             queries.aggregate("count", queries.select("exporter_build_info"), "version", "python_version"),
-            width=24,
-            height=5,
             may_be_empty="no exporter is running",
         ),
     )

@@ -1,10 +1,12 @@
-"""Alerts that fire about what a viewer chose: in PromQL, in a panel at the head of a dashboard, and with the way to each one's runbook."""
+"""Alerts that fire about what a viewer chose: in PromQL, in a panel at the head of a dashboard, and as annotations on every graph."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from llm_serving_alerts.alerting import ALERTS as DECLARED
+from llm_serving_alerts.declare import FIRING_PANEL
 from llm_serving_alerts.external import FIRING
 from llm_serving_alerts.promql import MODEL, NODES, one_of
 from llm_serving_alerts.records.history import ALIVE, ON_NODE
@@ -12,12 +14,13 @@ from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.render import ALERTS, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX, AlertRule, Severity
 from llm_serving_alerts.settings import Settings
-from llm_serving_alerts.shown import FIRING_PANEL
 from llm_serving_dashboards.panels import (
     REPLICA_UID,
+    Board,
     Colour,
     Column,
     Link,
+    Look,
     Panel,
     Query,
     Unit,
@@ -26,12 +29,11 @@ from llm_serving_dashboards.panels import (
 )
 from llm_serving_dashboards.queries import QueryBuilder
 
+# --- Alerts that fire about what a viewer chose: in PromQL, in a panel at the head of a dashboard, and with the way to each one's runbook.
+
 RUNBOOKS_UID = "llm-serving-runbooks"
 # who is told, in a word, and its colour
-GRAVE = (
-    (Severity.CRITICAL, "page", Colour.BAD),
-    (Severity.WARNING, "ticket", Colour.WARNING),
-)
+GRAVE = ((Severity.CRITICAL, "page", Colour.BAD), (Severity.WARNING, "ticket", Colour.WARNING))
 # in place of a time in seconds; VictoriaMetrics would drop a series that is NaN
 BEFORE_RANGE = -1
 # in place of milliseconds, of what began at no time
@@ -154,7 +156,7 @@ def _list_firing(queries: QueryBuilder, matchers: tuple[str, ...], *, rest: bool
 def select_firing(queries: QueryBuilder, *matchers: str) -> str:
     """A selector of alerts that fire, of the chosen identities."""
     chosen = (f'{label}=~"${label}|"' for label in queries.settings.identity_labels)
-    return f"{FIRING.name}{{{','.join((_STATE, *matchers, *chosen))}}}"
+    return f"{FIRING}{{{','.join((_STATE, *matchers, *chosen))}}}"
 
 
 def _lack(*labels: str) -> str:
@@ -185,11 +187,9 @@ def make_firing(queries: QueryBuilder, uid: str) -> Panel:
         "Alerts that fire for what is chosen above, pages first, and since when. The name of an alert leads to its runbook. What Alertmanager silences "
         "or inhibits is shown too.",
         Visualization.TABLE,
+        Look(width=24, height=_HEIGHT),
         (Query(f'label_join(topk({_SHOWN}, 1000 * {name_parts(begun)}), "part", "", "part", "place")', instant=True, table=True),),
-        Unit.NONE,
-        24,
-        _HEIGHT,
-        columns=(
+        (
             Column("severity", "severity", mappings=tuple(ValueMapping(one.value, word, colour) for one, word, colour in GRAVE), width=80),
             *(Column(name, name, width=100) for name in queries.settings.identity_labels),
             Column("model_name", "model", least_width=160),
@@ -199,3 +199,82 @@ def make_firing(queries: QueryBuilder, uid: str) -> Panel:
         ),
         may_be_empty="no alert fires for this selection",
     )  # fmt: skip
+
+
+# --- Annotations on every graph: alerts that notify somebody; at the click of a switch restarts, new versions, configuration loads and
+# drills too.
+#
+# With more than three chosen models there are none: the alerts of sixteen are a curtain before every graph, and say nothing of the one
+# that is looked at.
+
+# an annotation marks what was not there a minute ago: Grafana evaluates its query each minute
+_BEFORE_SECONDS = 60.0
+# chosen models (nodes, where GPUs are chosen) of which events can still be seen one by one
+MOST_CHOSEN = 3
+# alerts of any other severity notify nobody who has to do something: docs/alertmanager.md
+_NOTIFIES = 'severity=~"critical|warning"'
+
+
+def build_annotations(board: Board, queries: QueryBuilder) -> tuple[dict[str, Any], ...]:
+    """Grafana's annotation queries of one dashboard. Only alerts are there at first; each has a switch at its top."""
+    about_gpus = "model_name" not in queries.variables
+    # a ticket that becomes a page is a mark of its own
+    level = "alertname", "severity", "model_name", "node", "gpu", *board.single
+    chosen = "".join(f',{label}=~"${label}|"' for label in queries.settings.identity_labels)
+    every = f'{FIRING}{{alertstate="firing",{_NOTIFIES}{chosen}}}'
+    before = queries.aggregate("max", queries.dialect.offset(every, _BEFORE_SECONDS), *level)
+    began = f"{queries.aggregate('max', find_firing(queries, _NOTIFIES, rest=shows_rest(board.uid), single=bool(board.single)), *level)} unless {before}"
+    for severity, word, _ in GRAVE:
+        began = f'label_replace({began}, "told", "{word}", "severity", "{severity}")'
+    version = queries.select_one("target_info", "model_name", "version")
+    known = queries.dialect.with_own(queries.dialect.offset(queries.select_scraped("target_info"), _BEFORE_SECONDS))
+
+    def write(name: str, colour: Colour, expression: str, text: str, **more: bool) -> dict[str, Any]:
+        counted = "node" if about_gpus else "model_name"
+        return _write_annotation(name, colour, queries.hide_above(MOST_CHOSEN, counted, expression), text, **more)
+
+    return (
+        write("Alerts", Colour.BAD, began, "{{alertname}} ({{told}}) {{model_name}} {{node}}", enabled=True),
+        write(
+            "Restarts",
+            Colour.WARNING,
+            _to_milliseconds(queries.select_one("target_start_time_seconds", "target")),
+            "{{target}} started",
+            at_value=True,
+        ),
+        write(
+            "Versions",
+            Colour.PLAIN,
+            # a new model is not a new version
+            f"({version} unless {queries.match_on('model_name', 'version')} {known}) and {queries.match_on('model_name')} {known}",
+            "{{model_name}}: version {{version}}",
+        ),
+        write(
+            "Configuration",
+            Colour.PLAIN,
+            _to_milliseconds(queries.select("exporter_config_reload_success_timestamp_seconds")),
+            "exporter's configuration loaded",
+            at_value=True,
+        ),
+        write(
+            "Drills",
+            Colour.DEAD,
+            _to_milliseconds(queries.select_one("drill_last_run_timestamp_seconds", "model_name", "role")),
+            "drill of {{model_name}} {{role}}",
+            at_value=True,
+        ),
+    )
+
+
+def _to_milliseconds(expression: str) -> str:
+    """Grafana reads the value as the annotation's time, in milliseconds."""
+    return f"1000 * {expression}"
+
+
+def _write_annotation(
+    name: str, colour: str, expression: str, text: str, *, at_value: bool = False, enabled: bool = False
+) -> dict[str, Any]:
+    return {
+        "name": name, "enable": enabled, "hide": False, "iconColor": str(colour), "expr": expression, "titleFormat": name, "textFormat": text,
+        "step": "60s", "useValueForTime": at_value, "datasource": {"type": "prometheus", "uid": "${datasource}"},
+    }  # fmt: skip

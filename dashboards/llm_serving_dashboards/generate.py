@@ -10,8 +10,8 @@ import yaml
 
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_dashboards.command import DASHBOARD_LABELS, render_datasource, render_provider
 from llm_serving_dashboards.grafana.document import format_json
-from llm_serving_dashboards.provisioning import DASHBOARD_LABELS, render_datasource, render_provider
 from llm_serving_exporter.docgen.generated_files import write_or_check
 
 RENDERED = Path("dashboards/rendered")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from llm_serving_alerts.alerting.gpu import FATAL_XIDS
+from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.promql import one_of
-from llm_serving_alerts.records.gpu_bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, POWER_LIMIT, SM, TENSOR
+from llm_serving_alerts.records.bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, POWER_LIMIT, SM, TENSOR
 from llm_serving_alerts.records.identity import KNOWN_GPUS
 from llm_serving_alerts.rules import ALERT_PREFIX, Check, Severity
-from llm_serving_alerts.shown import CHOICES
-from llm_serving_dashboards.bands import make_gpu_band
 from llm_serving_dashboards.firing import (
     BEFORE_RANGE,
     SINCE,
@@ -20,9 +19,21 @@ from llm_serving_dashboards.firing import (
     make_firing,
     select_firing,
 )
-from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, ThresholdStep, Unit, ValueMapping
-from llm_serving_dashboards.queries import RATE, QueryBuilder, Worst
-from llm_serving_dashboards.shared_panels import find_start, make_share, make_table, make_time_series
+from llm_serving_dashboards.panels import (
+    Board,
+    Colour,
+    Column,
+    Look,
+    Panel,
+    Query,
+    Row,
+    ThresholdStep,
+    Unit,
+    ValueMapping,
+    Worst,
+)
+from llm_serving_dashboards.queries import RATE, QueryBuilder
+from llm_serving_dashboards.shared_panels import find_start, make_gpu_band, make_share, make_table, make_time_series
 
 VARIABLES = CHOICES[Check.GPU.dashboard]
 GPU = ("gpu", "gpu_name", "node")
@@ -50,8 +61,8 @@ def build_board(queries: QueryBuilder) -> Board:
         (
             Row("", (make_firing(queries, Check.GPU.dashboard),)),
             Row("Health", (*_make_fault_panels(queries), *_make_health_panels(queries))),
-            Row("Work", _make_work_panels(queries)),
-            Row("Power, heat and clocks", _make_power_panels(queries)),
+            Row("Work", _make_work_panels(queries), may_be_empty="no GPU reports it"),
+            Row("Power, heat and clocks", _make_power_panels(queries), may_be_empty="no GPU reports it"),
             Row("Links", _make_link_panels(queries)),
             Row("All GPUs", (_make_list(queries),)),
         ),
@@ -94,43 +105,35 @@ def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_share(
             "GPUs that answer",
             "GPUs that answer, of all that an exporter has reported within the last hour. An alert pages for one that answered an hour ago and is missing now.",
+            Look(width=4, height=7, thresholds=(ThresholdStep(Colour.FINE_TEXT), ThresholdStep(Colour.BAD, 1))),
             f"count({answer})",
             f"count({known})",
-            (ThresholdStep(Colour.FINE_TEXT), ThresholdStep(Colour.BAD, 1)),
-            height=7,
             may_be_empty="no GPU is known",
         ),
         make_table(
             "GPUs that are missing or at fault",
             "GPUs that do not answer come first, then those with a page, then those with a ticket, then those that no exporter reports; and since when. Before this range: it has not answered since the "
             "time range began, and no alert has recorded the start.",
+            Look(width=20, height=7, sorted_by=0),
             (
-                Column("node", "node"), Column("gpu_name", "GPU"), Column("gpu", "UUID", width=400),
-                Column("fault", "fault", mappings=_FAULT_WORDS, width=220), replace(SINCE, source=1),
+                "node",
+                "gpu_name",
+                Column("gpu", "UUID", width=400),
+                Column("fault", "fault", mappings=_FAULT_WORDS, width=220),
+                replace(SINCE, source=1),
             ),
             faults,
             f"1000 * ({since})",
-            width=20,
-            height=7,
-            sorted_by=0,
             may_be_empty="no known GPU is missing or at fault",
         ),
-    )  # fmt: skip
+    )
 
 
 def _make_list(queries: QueryBuilder) -> Panel:
-    return make_table(
-        "GPUs",
-        "Model, MIG profile, UUID and driver version of each GPU.",
-        (
-            Column("node", "node"), Column("index", "index", width=80), Column("gpu_name", "GPU"), Column("mig_profile", "MIG", width=100),
+    return make_table("GPUs", "Model, MIG profile, UUID and driver version of each GPU.", Look(width=24, height=10), (
+            "node", Column("index", "index", width=80), "gpu_name", Column("mig_profile", "MIG", width=100),
             Column("gpu", "UUID", width=400), Column("driver_version", "driver", width=150),
-        ),
-        queries.select_one("gpu_info", *GPU, "index", "driver_version", "mig_profile"),
-        width=24,
-        height=10,
-        may_be_empty="no GPU is known",
-    )  # fmt: skip
+        ), queries.select_one("gpu_info", *GPU, "index", "driver_version", "mig_profile"), may_be_empty="no GPU is known")  # fmt: skip
 
 
 def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
@@ -142,106 +145,83 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     rows = queries.select_one("gpu_remapped_rows", *GPU, "kind", holds="> 0")
     waits = queries.select_one("gpu_remap_pending", *GPU, holds="> 0")
     pending = f'label_replace({waits}, "kind", "waits for a reset", "", "")'
-    place = Column("node", "node"), Column("gpu", "UUID"), Column("kind", "kind")
+    place = "node", "gpu", "kind"
     return (
         make_time_series(
             "GPUs with lowered clocks, by reason",
             "How many GPUs run at lower clocks than requested. Hardware slowdown, thermal slowdown and power brake point to cooling or power supply. The software "
             "power cap is a setting. Choose a node at the top to find the GPU.",
-            Unit.COUNT,
+            Look(Unit.COUNT, width=6, height=6, decimals=0),
             Query(queries.aggregate("sum", queries.select("gpu:llm_serving_gpu_slowdown:max"), "reason"), "{{reason}}"),
-            width=6,
-            height=6,
-            minimum=0,
-            decimals=0,
             may_be_empty="no GPU reports lowered clocks",
         ),
         make_table(
             "XID events",
             f"XID errors since the exporter's start. XIDs {', '.join(FATAL_XIDS)} page. XIDs that an application causes do not.",
-            (Column("node", "node"), Column("gpu", "UUID"), Column("xid", "XID"), Column(0, "events", Unit.COUNT)),
+            Look(width=6, height=6, sorted_by=0),
+            ("node", "gpu", Column("xid", "XID"), Column(0, "events", Unit.COUNT)),
             xid,
-            width=6,
-            height=6,
-            sorted_by=0,
             may_be_empty="no GPU has reported an XID",
         ),
         make_table(
             "ECC memory errors",
             "New errors in the time range by kind, the most first. An uncorrectable error opens a ticket.",
+            Look(width=6, height=6, sorted_by=0),
             (*place, Column(0, "errors", Unit.COUNT)),
             queries.select_gpus(grown, "kind"),
-            width=6,
-            height=6,
-            sorted_by=0,
             may_be_empty="no new error, or no GPU reports them",
         ),
         make_table(
             "Remapped rows and pending remaps",
             "Over the life of the GPU, the most first. A remap that is pending until a reset, or that failed, opens a ticket.",
+            Look(width=6, height=6, sorted_by=0),
             (*place, Column(0, "rows", Unit.COUNT)),
             f"{rows} or {pending}",
-            width=6,
-            height=6,
-            sorted_by=0,
             may_be_empty="no row is remapped, or no GPU reports it",
         ),
-    )  # fmt: skip
+    )
 
 
 def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    modern = {"width": 8, "minimum": 0, "maximum": 1, "may_be_empty": "these GPUs have no GPM counters"}
+    modern, no_gpm = Look(Unit.RATIO, worst=Worst.LOWEST, width=8, maximum=1), "these GPUs have no GPM counters"
     return (
         make_gpu_band(
             queries,
             "Memory bandwidth",
             "Memory traffic over the theoretical peak (GPM: Hopper and newer). This is the distance to the bandwidth ceiling; the share of busy time is not.",
-            Unit.RATIO,
+            modern,
             DRAM,
-            Worst.LOWEST,
-            **modern,
+            may_be_empty=no_gpm,
         ),
         make_gpu_band(
             queries,
             "Tensor core activity",
             "Share of time in which the tensor cores were active (GPM: Hopper and newer).",
-            Unit.RATIO,
+            modern,
             TENSOR,
-            Worst.LOWEST,
-            **modern,
+            may_be_empty=no_gpm,
         ),
         make_gpu_band(
             queries,
             "SM activity",
             "Share of time in which the streaming multiprocessors (SM) were active (GPM: Hopper and newer).",
-            Unit.RATIO,
+            modern,
             SM,
-            Worst.LOWEST,
-            **modern,
+            may_be_empty=no_gpm,
         ),
         make_gpu_band(
             queries,
             "Share of busy time",
             "Share of time in which any kernel ran. 100 % does not mean that the GPU was fully used.",
-            Unit.RATIO,
+            Look(Unit.RATIO, worst=Worst.LOWEST, maximum=1),
             BUSY,
-            Worst.LOWEST,
-            width=12,
-            minimum=0,
-            maximum=1,
-            may_be_empty="no GPU reports it",
         ),
         make_gpu_band(
             queries,
             "Memory in use",
             "Share of GPU memory in use. Engines allocate their share at start, so a high value is normal. A value that keeps rising is not.",
-            Unit.RATIO,
+            Look(Unit.RATIO, maximum=1),
             MEMORY,
-            Worst.HIGHEST,
-            width=12,
-            minimum=0,
-            maximum=1,
-            may_be_empty="no GPU reports it",
         ),
     )
 
@@ -252,35 +232,23 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries,
             "Power",
             "Power draw, and the highest power limit of the kind.",
-            Unit.WATTS,
+            Look(Unit.WATTS, width=8),
             POWER,
-            Worst.HIGHEST,
             Query(queries.select(POWER_LIMIT), "limit {{gpu_name}}"),
-            width=8,
-            minimum=0,
-            may_be_empty="no GPU reports it",
         ),
         make_gpu_band(
             queries,
             "Temperature",
             "Temperature of the hottest sensor. The limits differ by GPU model. A GPU that gets too hot lowers its clocks: see the panel on lowered clocks.",
-            Unit.CELSIUS,
+            Look(Unit.CELSIUS, width=8, from_zero=False),
             HEAT,
-            Worst.HIGHEST,
-            width=8,
-            may_be_empty="no GPU reports it",
         ),
         make_gpu_band(
             queries,
             "SM clock over its maximum",
             "Below 100 % under load: the power cap, heat or a fault.",
-            Unit.RATIO,
+            Look(Unit.RATIO, worst=Worst.LOWEST, width=8, maximum=1),
             CLOCK,
-            Worst.LOWEST,
-            width=8,
-            minimum=0,
-            maximum=1,
-            may_be_empty="no GPU reports it",
         ),
     )
 
@@ -290,7 +258,7 @@ def _make_link_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_time_series(
             f"{name} traffic",
             f"Traffic that a GPU sends and receives, of the six GPUs with the most over the time range.{' Traffic between the GPUs of one engine comes from tensor parallelism.' if name == 'NVLink' else ''}",
-            Unit.BYTES_PER_SECOND,
+            Look(Unit.BYTES_PER_SECOND),
             Query(
                 queries.find_worst(
                     queries.select_gpus(
@@ -302,7 +270,6 @@ def _make_link_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 ),
                 f"{{{{direction}}}} {_LEGEND}",
             ),
-            minimum=0,
             may_be_empty=f"the GPU does not report {name} traffic",
         )
         for name in ("PCIe", "NVLink")

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from llm_serving_alerts.promql import seconds_text
 from llm_serving_alerts.records.slo import RATIO
-from llm_serving_dashboards.bands import make_model_graph
-from llm_serving_dashboards.counted_once import engines_first, name_clock
-from llm_serving_dashboards.home_matrix import make_matrix
-from llm_serving_dashboards.home_sentence import make_sentence
-from llm_serving_dashboards.limiter import make_limiter
-from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit, Visualization
-from llm_serving_dashboards.queries import QueryBuilder, Worst
-from llm_serving_dashboards.shared_panels import MODEL, warn_above, warn_below
+from llm_serving_dashboards.first_screen import make_matrix, make_sentence
+from llm_serving_dashboards.panels import Board, Column, Look, Panel, Query, Row, Unit, Worst
+from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.shared_panels import (
+    MODEL,
+    engines_first,
+    make_limiter,
+    make_model_graph,
+    make_stat,
+    make_table,
+    name_clock,
+    warn_above,
+    warn_below,
+)
 
 UID = "llm-serving-home"
 VARIABLES = ("model_name", "role")
@@ -50,36 +56,27 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Error rate",
             "Share of requests that failed in the last 5m: requests that finished with an error, and HTTP 5xx responses without a finish reason. Rejections "
             "and aborts count neither as good nor as bad. There is no data while no request ends.",
-            Unit.RATIO,
-            Worst.HIGHEST,
-            Query(f"{errors} / ({queries.aggregate('sum', queries.select('model:llm_serving_slo_events:increase5m', slo='errors'), 'model_name', 'role')} > 0)", MODEL),
-            width=5,
-            height=9,
-            minimum=0,
+            Look(Unit.RATIO, width=5, height=9),
+            Query(
+                f"{errors} / ({queries.aggregate('sum', queries.select('model:llm_serving_slo_events:increase5m', slo='errors'), 'model_name', 'role')} > 0)",
+                MODEL,
+            ),
             may_be_empty="no request has ended",
         ),
         _make_changes_panel(queries),
-        Panel(
+        make_stat(
             "Replicas",
             "Ready replicas in the selection. Loading and sleeping replicas are neither ready nor down.",
-            Visualization.STAT,
-            (Query(f"sum({queries.select('model:llm_serving_ready_replicas:sum')})", "ready"),),
-            Unit.COUNT,
-            12,
-            3,
-            thresholds=warn_below(1),
+            Look(Unit.COUNT, height=3, thresholds=warn_below(1)),
+            Query(f"sum({queries.select('model:llm_serving_ready_replicas:sum')})", "ready"),
         ),
-        Panel(
+        make_stat(
             "Waiting",
             "Requests in the queue, over the selection. If they stay above 0 for minutes, the panel Limiter shows the reason.",
-            Visualization.STAT,
-            (Query(f"sum({engines_first(queries, 'model:llm_serving_requests_waiting:sum')})", "waiting"),),
-            Unit.COUNT,
-            12,
-            3,
-            thresholds=warn_above(1),
+            Look(Unit.COUNT, height=3, thresholds=warn_above(1)),
+            Query(f"sum({engines_first(queries, 'model:llm_serving_requests_waiting:sum')})", "waiting"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _make_changes_panel(queries: QueryBuilder) -> Panel:
@@ -91,21 +88,21 @@ def _make_changes_panel(queries: QueryBuilder) -> Panel:
         ("config loaded", f"max({queries.select('exporter_config_reload_success_timestamp_seconds')})"),
     )
     named = " or ".join(f'label_replace({when}, "what", "{text}", "", "")' for text, when in what)
-    return Panel(
+    return make_table(
         "Recent changes",
         f"The {_CHANGES} latest replica starts with their versions, drills, and configuration loads of the exporter. A recent start explains cold caches. Two "
         "versions of one model explain most other differences.",
-        Visualization.TABLE,
-        (Query(f"topk({_CHANGES}, 1000 * ({named}))", table=True, instant=True),),
-        Unit.NONE,
-        10,
-        9,
-        columns=(
-            Column(0, "when", Unit.MILLISECONDS_SINCE), Column("what", "what", width=120), Column("target", "target"), Column("version", "version", width=80),
-            Column("model_name", "model"),
+        Look(width=10, height=9),
+        (
+            Column(0, "when", Unit.MILLISECONDS_SINCE),
+            Column("what", "what", width=120),
+            "target",
+            Column("version", "version", width=80),
+            "model_name",
         ),
+        f"topk({_CHANGES}, 1000 * ({named}))",
         may_be_empty="no exporter reports a start, a drill or a loaded configuration",
-    )  # fmt: skip
+    )
 
 
 def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
@@ -116,17 +113,10 @@ def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 queries,
                 f"{phase.capitalize()} tokens/s per GPU",
                 f"{what}, per GPU of the ready replicas. So models and fleets of any size compare.",
-                Unit.TOKENS_PER_SECOND,
-                Worst.HIGHEST,
+                Look(Unit.TOKENS_PER_SECOND, height=6),
                 Query(queries.select(per_gpu, phase=phase), MODEL),
-                width=12,
-                height=6,
-                minimum=0,
             )
-            for phase, what in (
-                ("prefill", "Prompt tokens that were computed"),
-                ("decode", "Generated tokens"),
-            )
+            for phase, what in (("prefill", "Prompt tokens that were computed"), ("decode", "Generated tokens"))
         ),
     )
 
@@ -142,27 +132,22 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries,
             "p99 time to first token",
             '99th percentile over 5m. "At least" in the legend: more than 1 % are longer than the engine\'s largest bucket edge, and the line shows that edge.',
-            Unit.SECONDS,
-            Worst.HIGHEST,
+            Look(Unit.SECONDS, height=6, logarithmic=True, limits=steps),
             Query(_say_where_clipped(queries, quantile), f"{{{{bound}}}} {MODEL}"),
-            width=12,
-            height=6,
-            logarithmic=True,
-            thresholds=steps,
-            draw_thresholds=bool(steps),
         ),
         make_model_graph(
             queries,
             "Requests within the objective",
             f"Share of first tokens that were in time over {span}. The objective is {objective.objective:.4g}. Measured by the engines or by the front door: the legend says which. There is no data without requests.",
-            Unit.RATIO,
-            Worst.LOWEST,
+            Look(
+                Unit.RATIO,
+                worst=Worst.LOWEST,
+                height=6,
+                from_zero=False,
+                maximum=1,
+                limits=warn_below(objective.objective),
+            ),
             Query(f"1 - {bad}", f"{MODEL} by {{{{clock}}}}"),
-            width=12,
-            height=6,
-            maximum=1,
-            thresholds=warn_below(objective.objective),
-            draw_thresholds=True,
             may_be_empty=f"no first token was counted in {span}",
         ),
     )
@@ -186,27 +171,15 @@ def _make_kv_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries,
             "KV cache usage of the fullest engine",
             "Share of the KV cache that running requests hold, on the engine with the highest usage. If it is full while requests wait, running requests get preempted.",
-            Unit.RATIO,
-            Worst.HIGHEST,
+            Look(Unit.RATIO, height=6, maximum=1, limits=warn_above(full)),
             Query(queries.select("model:llm_serving_kv_cache_usage_ratio:max"), MODEL),
-            width=12,
-            height=6,
-            minimum=0,
-            maximum=1,
-            thresholds=warn_above(full),
-            draw_thresholds=True,
         ),
         make_model_graph(
             queries,
             "Prefix cache hit rate",
             "Share of looked-up tokens that were in the cache, over 5m. When it falls, prefill computes tokens that used to be cached.",
-            Unit.RATIO,
-            Worst.LOWEST,
+            Look(Unit.RATIO, worst=Worst.LOWEST, height=6, maximum=1),
             Query(queries.select("model:llm_serving_prefix_cache_hit:ratio_rate5m"), MODEL),
-            width=12,
-            height=6,
-            minimum=0,
-            maximum=1,
         ),
     )
 
@@ -218,28 +191,15 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries,
             "Long requests that fit",
             "How many requests with a p99 prompt and a mean answer fit into the KV cache at once (lower bound). If only a few fit, they leave no room for others.",
-            Unit.COUNT,
-            Worst.LOWEST,
+            Look(Unit.COUNT, worst=Worst.LOWEST, height=6, limits=warn_below(few["below"])),
             Query(queries.select("model:llm_serving_long_context_requests_fit:min", bound="lower"), MODEL),
-            width=12,
-            height=6,
-            minimum=0,
-            thresholds=warn_below(few["below"]),
-            draw_thresholds=True,
         ),
         make_model_graph(
             queries,
             "KV cache share of the longest 1 %",
             "Share of the KV cache that the longest 1 % of requests hold (lower bound). Estimated from the lengths of finished requests.",
-            Unit.RATIO,
-            Worst.HIGHEST,
+            Look(Unit.RATIO, height=6, maximum=1, limits=warn_above(queries.settings.panels.long_context_share_above)),
             Query(queries.select("model:llm_serving_long_context_kv_share_ratio:max", bound="lower"), MODEL),
-            width=12,
-            height=6,
-            minimum=0,
-            maximum=1,
-            thresholds=warn_above(queries.settings.panels.long_context_share_above),
-            draw_thresholds=True,
         ),
     )
 
@@ -250,30 +210,19 @@ def _make_node_loss_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries,
             "Load without the largest node",
             "Demand of the last hour over the capacity that remains without the largest node, for the scarcest resource. Above 100 %, the survivors cannot carry the demand.",
-            Unit.RATIO,
-            Worst.HIGHEST,
+            Look(Unit.RATIO, height=6, logarithmic=True, limits=warn_above(1)),
             Query(queries.select("model:llm_serving_n1_load:max"), MODEL),
-            width=12,
-            height=6,
-            logarithmic=True,
-            thresholds=warn_above(1),
-            draw_thresholds=True,
             may_be_empty="no demand or no capacity is known yet",
         ),
         make_model_graph(
             queries,
             "Replicas: ready, required, required with reserve",
             "How many replicas are ready, how many the demand requires, and how many it requires so that the largest node can fail.",
-            Unit.COUNT,
-            Worst.LOWEST,
+            Look(Unit.COUNT, worst=Worst.LOWEST, height=6, decimals=0),
             Query(queries.select("model:llm_serving_ready_replicas:sum"), f"ready {MODEL}"),
             Query(
                 queries.select("model:llm_serving_required_replicas:ceil"),
                 f"required {MODEL}, reserve: {{{{reserve}}}}",
             ),
-            width=12,
-            height=6,
-            minimum=0,
-            decimals=0,
         ),
     )

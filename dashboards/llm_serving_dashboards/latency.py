@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.promql import seconds_text
 from llm_serving_alerts.records.bands import LATENCY
 from llm_serving_alerts.records.slo import BAD, BASE_SECONDS, EVENTS, RATIO
 from llm_serving_alerts.records.traffic import LATENCIES, RANKS
 from llm_serving_alerts.settings import LATENCY_SLOS, Settings
-from llm_serving_alerts.shown import CHOICES
-from llm_serving_dashboards.bands import make_band, make_model_graph
-from llm_serving_dashboards.counted_once import count_once, engines_first, name_clock
 from llm_serving_dashboards.firing import make_firing
-from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit, Visualization
-from llm_serving_dashboards.queries import QueryBuilder, Worst
+from llm_serving_dashboards.panels import Board, Column, Look, Panel, Query, Row, Unit, Visualization
+from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
     MODEL,
-    draw_thresholds,
+    count_once,
+    engines_first,
+    make_band,
+    make_model_graph,
     make_stat,
     make_table,
+    name_clock,
     warn_above,
     warn_below,
 )
@@ -74,25 +76,15 @@ def _make_burning(queries: QueryBuilder) -> Panel:
     spans = sorted(colours, key=lambda seconds: (seconds != loudest.long_seconds, seconds))
     rates = [_find_burns(queries, seconds_text(span)) for span in spans]
     on = queries.match_on("model_name", "role", "slo")
-    return make_table(
-        "Objectives that burn",
-        f"How many times faster than allowed each error budget is spent, the fastest over {seconds_text(spans[0])} first. At 1 it lasts "
-        f"{seconds_text(queries.settings.period_seconds)}. Red: fast enough for a page, if the short window of the pair agrees; orange: for a ticket.{_SAY_CLOCK}",
-        (
+    return make_table("Objectives that burn", f"How many times faster than allowed each error budget is spent, the fastest over {seconds_text(spans[0])} first. At 1 it lasts "
+        f"{seconds_text(queries.settings.period_seconds)}. Red: fast enough for a page, if the short window of the pair agrees; orange: for a ticket.{_SAY_CLOCK}", Look(width=24, height=6, sorted_by=0), (
             Column("model_name", "model", least_width=200), Column("role", "role", width=120), Column("slo", "objective", width=100),
             Column("clock", "clock", width=140),
             *(
                 Column(number, f"burn over {seconds_text(span)}", Unit.TIMES, colours[span], 2, width=140)
                 for number, span in enumerate(spans)
             ),
-        ),
-        f"topk({_BURNING}, {rates[0]})",
-        *(f"({rate}) and {on} topk({_BURNING}, {rates[0]})" for rate in rates[1:]),
-        width=24,
-        height=6,
-        sorted_by=0,
-        may_be_empty=_NO_EVENTS,
-    )  # fmt: skip
+        ), f"topk({_BURNING}, {rates[0]})", *(f"({rate}) and {on} topk({_BURNING}, {rates[0]})" for rate in rates[1:]), may_be_empty=_NO_EVENTS)  # fmt: skip
 
 
 def _find_burns(queries: QueryBuilder, span: str) -> str:
@@ -104,7 +96,7 @@ def _find_burns(queries: QueryBuilder, span: str) -> str:
 
 
 def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    found: list[Panel] = []
+    panels: list[Panel] = []
     settings = queries.settings
     period = seconds_text(settings.period_seconds)
     loudest = max(settings.burn["fast"], key=lambda window: window.factor)
@@ -120,33 +112,26 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         attained = f"1 - sum({bad}) / (sum({events}) > 0)"
         when = "" if objective.threshold_seconds is None else f" (threshold {objective.threshold_seconds:g} s)"
         none = f" No events are counted without some minutes of requests, or where the exporter has `slo.{slo}` off."
-        found += [
+        panels += [
             make_stat(
                 f"{slo} attained",
                 f"Share of good events in {period} over the selection{when}. The objective is {objective.objective:.4g}.{none}",
-                Unit.RATIO,
+                Look(Unit.RATIO, width=4, height=6, decimals=3, thresholds=warn_below(objective.objective)),
                 Query(attained, slo),
-                thresholds=warn_below(objective.objective),
-                decimals=3,
-                height=6,
                 may_be_empty=_NO_EVENTS,
             ),
             make_stat(
                 f"{slo} budget left",
                 f"Share of the error budget of {period} that is left. Below 0, the objective is missed.{none}",
-                Unit.RATIO,
+                Look(Unit.RATIO, width=4, height=6, decimals=1, thresholds=warn_below(0.25, 0.0)),
                 Query(f"1 - (sum({bad}) / (sum({events}) > 0)) / {objective.budget:.6g}", slo),
-                thresholds=warn_below(0.25, 0.0),
-                decimals=1,
-                height=6,
                 may_be_empty=_NO_EVENTS,
             ),
             make_model_graph(
                 queries,
                 f"{slo} burn rate",
                 f"Share of bad events over the share that the objective allows. At 1, the budget lasts {period}. At {loudest.factor:g} over {seconds_text(loudest.long_seconds)}, the alert pages.{_SAY_CLOCK if slo == 'ttft' else ''}{none}",
-                Unit.TIMES,
-                Worst.HIGHEST,
+                Look(Unit.TIMES, width=16, height=6, limits=warn_above(1, loudest.factor)),
                 *(
                     Query(
                         f"{name_clock(queries, RATIO.format(window=span), slo)} / {objective.budget:.6g}",
@@ -154,14 +139,10 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                     )
                     for span in spans
                 ),
-                width=16,
-                height=6,
-                minimum=0,
                 may_be_empty=_NO_EVENTS,
-                **draw_thresholds(warn_above(1, loudest.factor)),
             ),
         ]
-    return tuple(found)
+    return tuple(panels)
 
 
 def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, ...]:
@@ -175,33 +156,23 @@ def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, 
             f"{short}: quantiles",
             "Over 5m, interpolated between the engine's bucket edges. The true p99 can be as high as the edge above it, which the graph shows too. At the top "
             "edge both are lower bounds: see the share above the top edge.",
-            Unit.SECONDS,
-            Worst.HIGHEST,
+            Look(Unit.SECONDS, width=10, logarithmic=True, limits=warn_above(limit) if limit is not None else ()),
             *(Query(queries.select(quantile, rank=rank), f"{rank} {MODEL}") for rank in ("p99", "p95", "p50")),
             Query(_find_edge_above(queries, queries.select(edges), RANKS["p99"]), f"edge above p99 {MODEL}"),
-            width=10,
-            logarithmic=True,
-            **draw_thresholds(warn_above(limit) if limit is not None else ()),
         ),
         Panel(
             f"{short}: distribution",
             "Events per second between two bucket edges of the engine, over the selection. Of a front door only where none of its engines is scraped. No quantile is more precise than a cell.",
             Visualization.HEATMAP,
+            Look(Unit.SECONDS, width=8),
             (Query(queries.aggregate("sum", engines_first(queries, edges), "le"), "{{le}}"),),
-            Unit.SECONDS,
-            8,
         ),
         make_model_graph(
             queries,
             f"{short}: above the top edge",
             "Share of events above the engine's largest bucket edge. Their length is unknown. Above 1 %, the p99 is among them.",
-            Unit.RATIO,
-            Worst.HIGHEST,
+            Look(Unit.RATIO, width=6, maximum=1, limits=warn_above(0.01)),
             Query(queries.select(f"model:llm_serving_{histogram}:above_top_edge_ratio_rate5m"), MODEL),
-            width=6,
-            minimum=0,
-            maximum=1,
-            **draw_thresholds(warn_above(0.01)),
         ),
     )
 
@@ -223,13 +194,9 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries,
             f"{title} by replica, p99",
             "Over the exporter's window, one minute by default. Use it to find replicas that differ, not to judge an objective.",
-            Unit.SECONDS,
+            Look(Unit.SECONDS),
             LATENCY,
-            Worst.HIGHEST,
             latency=latency,
         )
-        for latency, title in (
-            ("ttft", "Time to first token"),
-            ("itl", "Inter-token latency"),
-        )
+        for latency, title in (("ttft", "Time to first token"), ("itl", "Inter-token latency"))
     )

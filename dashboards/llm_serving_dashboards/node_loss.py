@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.verdicts import GOOD, REST, VERDICT
+from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.promql import MODEL as BY_MODEL
 from llm_serving_alerts.records.history import NODE_SERVED
 from llm_serving_alerts.records.node_loss import LARGEST, LOAD, N1_LOAD, SUFFICIENT
 from llm_serving_alerts.records.presence import LOST_REPLICAS, LOST_SHARE
-from llm_serving_alerts.records.stated import KNOWN
-from llm_serving_alerts.records.targets import DESIRED
+from llm_serving_alerts.records.targets import DESIRED, KNOWN
 from llm_serving_alerts.rules import Check
-from llm_serving_alerts.shown import CHOICES
-from llm_serving_dashboards.annotations import MOST_CHOSEN
-from llm_serving_dashboards.firing import make_firing
-from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, Unit, ValueMapping, Visualization
-from llm_serving_dashboards.queries import QueryBuilder, Worst
+from llm_serving_dashboards.firing import MOST_CHOSEN, make_firing
+from llm_serving_dashboards.panels import Board, Colour, Column, Look, Panel, Query, Row, Unit, ValueMapping, Worst
+from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
     DEAD,
     MODEL,
     UNKNOWN,
     VERDICTS,
-    draw_thresholds,
     find_start,
     keep_highest,
     list_worst_first,
+    make_stat,
     make_table,
     make_time_series,
+    make_timeline,
     warn_above,
 )
 
@@ -78,27 +77,12 @@ def _make_lost_panel(queries: QueryBuilder) -> Panel:
 
     # where nothing is left there is no load, and nothing is worse
     nothing = f"{rows} * 0 + {on} group_left () ({queries.select(_READY)} == 0) + {_NOTHING_LEFT}"
-    return make_table(
-        "Lost nodes",
-        "Nodes that had ready replicas, have none now, and do not answer. One row for each model that a node served; first the model whose other replicas carry the most load. Load of the rest: demand "
-        "of the last hour over what the ready replicas can carry, for the scarcest resource; above 100 % requests queue. After one more: the same without the largest remaining node.",
-        (
-            Column("node", "node"), Column(1, "lost", Unit.MILLISECONDS_SINCE), Column("model_name", "model"), Column("role", "role"),
+    return make_table("Lost nodes", "Nodes that had ready replicas, have none now, and do not answer. One row for each model that a node served; first the model whose other replicas carry the most load. Load of the rest: demand "
+        "of the last hour over what the ready replicas can carry, for the scarcest resource; above 100 % requests queue. After one more: the same without the largest remaining node.", Look(width=24, height=5, sorted_by=0), (
+            "node", Column(1, "lost", Unit.MILLISECONDS_SINCE), "model_name", "role",
             Column(2, "replicas gone", Unit.COUNT), Column(3, "ready", Unit.COUNT), Column(4, "wanted", Unit.COUNT),
             Column(5, "load of the rest", Unit.RATIO, warn_above(1)), Column(6, "after one more", Unit.RATIO, warn_above(1)),
-        ),
-        f"{nothing} or {of_model(_MOST)} or {rows} * 0",
-        f"{rows} * 0 + {queries.match_on('node')} group_left () (1000 * ({find_start(queries, 'NodeLost', 'node')} or {queries.match_on('node')} {queries.select(NODE_SERVED)}))",
-        rows,
-        of_model(_READY),
-        of_model(DESIRED),
-        of_model(_MOST),
-        of_model(_N1_MOST),
-        width=24,
-        height=5,
-        sorted_by=0,
-        may_be_empty="no node is known to be lost",
-    )  # fmt: skip
+        ), f"{nothing} or {of_model(_MOST)} or {rows} * 0", f"{rows} * 0 + {queries.match_on('node')} group_left () (1000 * ({find_start(queries, 'NodeLost', 'node')} or {queries.match_on('node')} {queries.select(NODE_SERVED)}))", rows, of_model(_READY), of_model(DESIRED), of_model(_MOST), of_model(_N1_MOST), may_be_empty="no node is known to be lost")  # fmt: skip
 
 
 def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
@@ -108,30 +92,27 @@ def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     scarcest = queries.select(_N1_MOST)
     return (
         _make_verdict(queries, alone),
-        Panel(
+        make_timeline(
             "Loss of the largest node",
             "Whether each model would survive it, over time; models that would not come first. Node lost: a node is gone and nothing has replaced it; the table above names it. No redundancy: no replica would "
             "be left, because all of them run on it. Unknown: a replica has no node, or its capacity is unknown because it never had a queue and has no roofline.",
-            Visualization.STATE_TIMELINE,
-            list_worst_first(queries, "survival", states, _NODE_LOST, _OVERLOADED, _NO_REDUNDANCY),
-            Unit.NONE,
-            8,
-            mappings=SURVIVAL,
+            Look(width=8, mappings=SURVIVAL),
+            *list_worst_first(queries, "survival", states, _NODE_LOST, _OVERLOADED, _NO_REDUNDANCY),
             may_be_empty="no model is known",
         ),
         make_time_series(
             "Load without the largest node, by resource",
             f"Demand of the last hour over the capacity that remains. The highest line is the scarcest resource: add that one. With more than {MOST_CHOSEN} models chosen, only the scarcest "
             f"resource of the {_WORST_MODELS} models with the highest mean over the time range.",
-            Unit.RATIO,
-            Query(queries.hide_above(MOST_CHOSEN, "model_name", queries.select(N1_LOAD, 'resource!="work"')), f"{{{{resource}}}} {MODEL}"),
+            Look(Unit.RATIO, logarithmic=True, limits=warn_above(1)),
+            Query(
+                queries.hide_above(MOST_CHOSEN, "model_name", queries.select(N1_LOAD, 'resource!="work"')),
+                f"{{{{resource}}}} {MODEL}",
+            ),
             Query(_find_worst(queries, scarcest), MODEL),
-            width=12,
-            logarithmic=True,
             may_be_empty="no redundancy, or no demand or capacity is known yet",
-            **draw_thresholds(warn_above(1)),
         ),
-    )  # fmt: skip
+    )
 
 
 def _make_verdict(queries: QueryBuilder, alone: str) -> Panel:
@@ -146,16 +127,16 @@ def _make_verdict(queries: QueryBuilder, alone: str) -> Panel:
         # without any series Grafana would show no field at all
         f"vector({DEAD:g})",
     )
-    return Panel(
+    return make_stat(
         "Check",
         f"The worst verdict of the check {check}: a page, a ticket or none (fine), by the alerts of these rules alone. No redundancy: there is no verdict, because all replicas run on one "
         "node. Unknown: the series that the check needs are absent, or its alerts are not evaluated; the exporter's dashboard says which and why. No exporter: no exporter is running.",
-        Visualization.STAT,
-        (Query(" or ".join(worst), "check", instant=True),),
-        Unit.NONE,
-        4,
-        mappings=(*VERDICTS, ValueMapping(_ALONE, "no redundancy", Colour.WARNING)),
-        detail_uid=Check.EXPORTER.dashboard,
+        Look(
+            width=4,
+            mappings=(*VERDICTS, ValueMapping(_ALONE, "no redundancy", Colour.WARNING)),
+            detail_uid=Check.EXPORTER.dashboard,
+        ),
+        Query(" or ".join(worst), "check", instant=True),
     )
 
 
@@ -183,7 +164,7 @@ def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_time_series(
             "Replicas: desired, ready, required",
             f"Required: replicas for the demand and its trend until a new replica is ready. With reserve: also without the largest node. With more than {MOST_CHOSEN} models chosen: their sums.",
-            Unit.COUNT,
+            Look(Unit.COUNT, decimals=0),
             *(
                 Query(query, legend)
                 for words, selected in (
@@ -197,42 +178,33 @@ def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                     (queries.hide_below(MOST_CHOSEN + 1, "model_name", f"sum({selected})"), f"{words}, all"),
                 )
             ),
-            minimum=0,
-            decimals=0,
             may_be_empty="no replica is known",
         ),
         make_time_series(
             "Required replicas by resource",
             f"How many replicas each resource alone requires. The highest number decides.{shown}",
-            Unit.COUNT,
+            Look(Unit.COUNT),
             Query(few(by_resource), f"{{{{resource}}}} {MODEL}"),
             Query(_find_worst(queries, queries.aggregate("max", by_resource, *BY_MODEL)), MODEL),
-            minimum=0,
             may_be_empty=_NO_LOAD,
         ),
         make_time_series(
             "Load of the ready replicas, by resource",
             f"Demand of the last hour over the present capacity. Above 100 %, requests already queue.{shown}",
-            Unit.RATIO,
+            Look(Unit.RATIO, logarithmic=True, limits=warn_above(1)),
             Query(few(queries.select(LOAD, 'resource!="work"')), f"{{{{resource}}}} {MODEL}"),
             Query(_find_worst(queries, queries.select(_MOST)), MODEL),
-            logarithmic=True,
             may_be_empty=_NO_LOAD,
-            **draw_thresholds(warn_above(1)),
         ),
         make_table(
             "Source of a replica's capacity",
             "Measured: the best rate in 7 days while requests waited. Estimated: a share of the roofline's ceiling.",
-            (
-                Column("model_name", "model"),
-                Column("gpu_name", "GPU"),
-                Column("phase", "phase"),
-                Column("basis", "basis"),
-            ),
+            Look(),
+            ("model_name", "gpu_name", "phase", "basis"),
             f"{queries.select('model_gpu:llm_serving_replica_capacity:basis')} == 1",
             may_be_empty="no capacity is known yet",
         ),
-    )  # fmt: skip
+    )
 
 
 def _make_node_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
@@ -248,19 +220,17 @@ def _make_node_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Capacity share of each node",
             f"Share of a model's capacity that stands on a node, averaged over the resources, of up to {_NODES} nodes with the largest shares: losing the first one costs the most. Nodes "
             "with equal shares are all shown or none.",
-            (Column("node", "node"), Column("model_name", "model"), Column(0, "share", Unit.RATIO, decimals=1, width=100)),
+            Look(sorted_by=0),
+            ("node", "model_name", Column(0, "share", Unit.RATIO, decimals=1, width=100)),
             keep_highest(largest, _NODES),
-            sorted_by=0,
             may_be_empty=f"more than {_NODES} nodes carry as much as the largest one, or no replica's node is known",
         ),
         make_table(
             "Drills",
             "The last node-loss drill of each model. Only a drill proves that a model survives.",
-            (
-                Column("model_name", "model"), Column("role", "role"), Column("verdict", "verdict"),
-                Column(0, "last run", Unit.MILLISECONDS_SINCE),
-            ),
+            Look(),
+            ("model_name", "role", "verdict", Column(0, "last run", Unit.MILLISECONDS_SINCE)),
             f"({verdicts} == 1) * {queries.match_on('model_name', 'role')} group_left () (1000 * {last_run})",
             may_be_empty="no drill has run",
         ),
-    )  # fmt: skip
+    )

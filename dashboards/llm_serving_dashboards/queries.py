@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 
-from llm_serving_alerts.promql import GPUS, OWNERS, Dialect, buckets, series
+from llm_serving_alerts.promql import GPUS, OWNERS, Dialect, series
 from llm_serving_alerts.promql_tree import Call, Leaf, Node, add_matcher, change_selectors, parse, write_flat
 from llm_serving_alerts.records.history import ALIVE
 from llm_serving_alerts.records.targets import DOWN
@@ -15,6 +14,7 @@ from llm_serving_alerts.reference import record_labels
 from llm_serving_alerts.render import RECORDS, rule_groups
 from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings import Settings
+from llm_serving_dashboards.panels import Worst
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import GPU_LABELS, PREFIX
 
@@ -30,32 +30,22 @@ ANYBODY, NOBODY = ".*", "nobody"
 _SHOWN = "shown"
 
 
-class Worst(StrEnum):
-    """Which of many are named."""
-
-    LOWEST = "lowest"
-    HIGHEST = "highest"
-
-
 @dataclass(frozen=True, slots=True)
 class HiddenVariable:
     """A variable of Grafana that nobody sees: queries or legends read it, and Grafana asks again whenever the choice or the time range changes."""
 
-    # as queries and legends call it
-    name: str
-    # PromQL
-    query: str
-    # of its series, whose values are the variable's
-    label: str
-    # True: all of the values, as a pattern; False: the one that there is
-    several: bool = False
+    name: str  # as queries and legends call it
+    query: str  # PromQL
+    label: str  # of its series, whose values are the variable's
+    several: bool = False  # True: all of the values, as a pattern; False: the one that there is
 
 
 def list_record_labels(settings: Settings) -> dict[str, tuple[str, ...]]:
     """The labels of every recorded series by its name, without the identity labels. The settings' windows decide which series there are."""
     identity = settings.identity_labels
-    labels = record_labels(rule_groups(settings)[RECORDS])
-    return {name: tuple(label for label in found if label not in identity) for name, found in labels.items()}
+    # a delay changes at which moment series are looked at, and not their labels
+    labels = record_labels(rule_groups(replace(settings, evaluation_delay_seconds=0.0))[RECORDS])
+    return {name: tuple(label for label in of_record if label not in identity) for name, of_record in labels.items()}
 
 
 def list_record_seconds(settings: Settings) -> dict[str, float]:
@@ -128,10 +118,6 @@ class QueryBuilder:
             [*(f'{label}="{value}"' for label, value in equal.items()), *([narrowed] if narrowed else [])]
         )
         return f"{name}{{{matched}}}" if matched else name
-
-    def select_buckets(self, histogram: str) -> str:
-        """A selector of the buckets of an exported histogram."""
-        return buckets(histogram, self._write_matchers(histogram))
 
     def select_one(self, name: str, *level: str, matchers: str = "", holds: str = "", **equal: str) -> str:
         """An exported series with one value for each set of these labels: a pair of exporters or a double scrape counts once. `holds`: a comparison;

@@ -6,7 +6,7 @@ import re
 
 from llm_serving_alerts.settings import Settings
 from llm_serving_dashboards.firing import RUNBOOKS_UID, list_runbooks
-from llm_serving_dashboards.panels import Board, Panel, Row, Unit, Visualization
+from llm_serving_dashboards.panels import Board, Look, Panel, Row, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_exporter.render.runbooks import read_runbook
 
@@ -28,10 +28,7 @@ def build_board(queries: QueryBuilder) -> Board:
             name,
             f"The runbook of {name}.",
             Visualization.TEXT,
-            (),
-            Unit.NONE,
-            24,
-            _HEIGHT,
+            Look(width=24, height=_HEIGHT),
             text=_read(name, queries.settings),
         )
         for name in names
@@ -42,15 +39,15 @@ def build_board(queries: QueryBuilder) -> Board:
         "What each alert means, where to look, and what to do. The name of an alert on another dashboard leads to its own.",
         VARIABLES,
         (Row("", panels),),
-    )  # fmt: skip
+    )
 
 
 def _read(name: str, settings: Settings) -> str:
     """Its Markdown; links to other runbooks lead to their panels, and of pages that are not in Grafana only the name is left."""
     known = list_runbooks(settings)
 
-    def lead(found: re.Match[str]) -> str:
-        words, file = found.groups()
+    def lead(link: re.Match[str]) -> str:
+        words, file = link.groups()
         other = file.removesuffix(".md")
         if other in known:
             return f"[{words}](d/{RUNBOOKS_UID}?viewPanel=panel-{known.index(other) + 1})"

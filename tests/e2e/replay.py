@@ -210,7 +210,7 @@ def steps(groups: Iterable[Group]) -> list[tuple[Group, ...]]:
 
 
 def _reads_alerts(group: Group) -> bool:
-    return any(FIRING.name in rule.expr for rule in group.rules)
+    return any(FIRING in rule.expr for rule in group.rules)
 
 
 def recorded_by(groups: Iterable[Group]) -> frozenset[str]:

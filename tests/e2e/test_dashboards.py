@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from llm_serving_alerts.shown import FIRING_PANEL
+from llm_serving_alerts.declare import FIRING_PANEL
 from llm_serving_dashboards.boards import Dashboard, build_dashboards
 from llm_serving_dashboards.panels import Column, Draw, Panel, Visualization
 from tests.e2e.week import Week
@@ -53,7 +53,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.mark.parametrize(("made", "panel"), PANELS)
 def test_every_query_returns_data_with_the_labels_that_are_shown(week: Week, made: Dashboard, panel: Panel) -> None:
-    if panel.one_value or panel.visualization is Visualization.STATE_TIMELINE:
+    if panel.look.one_value or panel.visualization is Visualization.STATE_TIMELINE:
         # one sentence is said, and the others are not: tests/pack/test_home.py asks each; a row is of one query, the worst of the first
         assert any((week.now if query.instant else week.range)(filled(query.expr)) for query in panel.queries)
         return

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 
 from llm_serving_alerts.alerting import ALERTS
-from llm_serving_alerts.shown import FIRING_PANEL
+from llm_serving_alerts.declare import FIRING_PANEL
 from llm_serving_dashboards.boards import Dashboard, build_dashboards
 from tests.grafana.conftest import Grafana
 from tests.grafana.looking import Looked, Seen, looking
@@ -41,7 +41,7 @@ def test_every_panel_is_drawn_and_nothing_complains(
                 seen.settle()
         panels = seen.panels()
         assert seen.complaints == []
-    wanted = {panel.title if panel.titled else "": panel for panel in made.board.panels}
+    wanted = {panel.title if panel.look.titled else "": panel for panel in made.board.panels}
     # Grafana draws what comes into view: a page of runbooks is longer
     assert set(panels) == set(wanted) if made.board.variables else set(panels) <= set(wanted)
     for title, found in panels.items():

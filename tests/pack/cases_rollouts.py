@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.records.autoscaling import HEADROOM
+from llm_serving_alerts.records.rollouts import HEADROOM
 from llm_serving_exporter.model.record import replace
 from tests.pack.builders_kv import firing, flat, selector
 from tests.pack.cases_redundancy import lost

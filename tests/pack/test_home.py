@@ -13,7 +13,7 @@ from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.firing import BEFORE_RANGE, NO_TIME
-from llm_serving_dashboards.home_matrix import list_choices
+from llm_serving_dashboards.first_screen import list_choices
 from llm_serving_dashboards.panels import Panel
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
 from tests.pack.builders import held
@@ -306,7 +306,7 @@ def test_rows_are_sorted_by_how_grave_they_are(tmp_path: Path) -> None:
         ({**other[0], "name": "split prefill"}, 0),
     ]
     assert not ask(tmp_path, [(MATRIX.queries[0].expr, rows)], series)
-    assert MATRIX.sorted_by == 0
+    assert MATRIX.look.sorted_by == 0
 
 
 def test_a_cell_is_the_verdict_or_says_that_none_is_known(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def published() -> set[str]:
 def test_every_series_of_every_rule_is_published_or_recorded_or_declared() -> None:
     rules = list(every_rule(rule_groups(default_settings())))
     recorded = {rule.record for rule in rules if isinstance(rule, Record)}
-    known = published() | recorded | {external.name for external in EXTERNALS}
+    known = published() | recorded | EXTERNALS
     named = {name for rule in rules for name in _NAME.findall(re.sub(r'"[^"]*"', '""', rule.expr))} - _WORDS - LABELS
     assert len(named) > 150
     assert named <= known, sorted(named - known)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_alerts.shown import FIRING_PANEL
-from llm_serving_dashboards import exporter, limiter, node_loss
+from llm_serving_alerts.declare import FIRING_PANEL
+from llm_serving_dashboards import exporter, node_loss, shared_panels
 from llm_serving_dashboards.firing import BEFORE_RANGE
 from llm_serving_dashboards.panels import Colour, Panel
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
@@ -74,7 +74,7 @@ def test_lost_nodes_stand_with_what_they_took_the_worst_first(tmp_path: Path) ->
     series = [*lose(CHAT, "n1", 3, 0.4), *lose(CODE, "n1", 1, 1.2), *lose(ALONE, "n2", 0, None)]
     series += [*alert("NodeLost", "critical", node="n1", check="node_loss")]
     chat, code, alone = text(**CHAT, node="n1"), text(**CODE, node="n1"), text(**ALONE, node="n2")
-    assert lost.sorted_by == 0
+    assert lost.look.sorted_by == 0
     ask_promtool(
         tmp_path,
         series,
@@ -140,7 +140,7 @@ def test_models_that_would_not_survive_come_first_and_the_lost_node_before_all(t
 
 def test_the_check_says_no_redundancy_and_no_page_of_another_models_node(tmp_path: Path) -> None:
     check = panel("node-loss", "Check")
-    (alone,) = (mapping.value for mapping in check.mappings if mapping.text == "no redundancy")
+    (alone,) = (mapping.value for mapping in check.look.mappings if mapping.text == "no redundancy")
     build = write_series("llm_serving_exporter_build_info", "1x20", version="1")
     one = [
         write_series(READY, "1x20", **ALONE),
@@ -205,7 +205,7 @@ def replica(target: str, *unlike: str, state: str = "ready") -> Series:
 )
 def test_a_slow_replica_is_no_plain_ready_one(tmp_path: Path, series: list[dict[str, str]], shown: str) -> None:
     state = panel("replica", "State")
-    code, colour = next((one.value, one.colour) for one in state.mappings if one.text == shown)
+    code, colour = next((one.value, one.colour) for one in state.look.mappings if one.text == shown)
     ask_promtool(tmp_path, series, {asked(state, 0): {"{}": code}})
     assert (colour == Colour.FINE) == (shown == "ready")
     assert (colour == Colour.WARNING) == shown.startswith("ready, ")
@@ -311,7 +311,7 @@ def test_gpus_that_answer_are_counted_among_those_that_are_known(tmp_path: Path)
     ask_promtool(tmp_path, [*card(0, "0x20")], {asked(answer, 0): {text(said="0 of 1", part="0", whole="1"): 1.0}})
     ask_promtool(tmp_path, [*card(0)], {asked(answer, 0): {text(said="1 of 1", part="1", whole="1"): 0.0}})
     ask_promtool(tmp_path, [], {asked(answer, 0): {}})
-    assert [(str(step.colour), step.from_value) for step in answer.thresholds] == [("text", None), ("red", 1)]
+    assert [(str(step.colour), step.from_value) for step in answer.look.thresholds] == [("text", None), ("red", 1)]
     document = next(
         one for one in default_boards()["llm-serving-gpu"].document["panels"] if one["title"] == answer.title
     )
@@ -356,7 +356,7 @@ def test_gpus_that_are_missing_or_at_fault_stand_by_name_the_worst_first(tmp_pat
             },
         },
     )
-    assert faults.sorted_by == 0
+    assert faults.look.sorted_by == 0
     assert {mapping.text for mapping in faults.columns[3].mappings} >= {silent, failed, slow}
 
 
@@ -396,7 +396,7 @@ def test_targets_that_are_not_ready_have_rows_and_those_that_are_down_the_first(
 
 def test_models_whose_limiter_can_be_repaired_come_first(tmp_path: Path) -> None:
     timeline = panel("phases", "Limiter")
-    codes = {state: float(code) for code, (state, _) in enumerate(limiter.LIMITERS)}
+    codes = {state: float(code) for code, (state, _) in enumerate(shared_panels.LIMITERS)}
     record = "model:llm_serving_limiter:count"
     series = [
         write_series(record, "3x20", **CHAT, state="bandwidth"),
@@ -455,7 +455,7 @@ def test_replicas_that_cost_the_same_are_all_named_or_none(
 
 def test_a_budget_that_is_passed_twice_over_is_red() -> None:
     share = panel("cost", "Share of the budget")
-    assert [(str(step.colour), step.from_value) for step in share.thresholds] == [
+    assert [(str(step.colour), step.from_value) for step in share.look.thresholds] == [
         ("text", None),
         ("orange", 1),
         ("red", 2),
@@ -466,8 +466,12 @@ def test_only_what_is_wrong_has_a_loud_colour() -> None:
     """Of the words that stand on a colour, and of the colours of values."""
     for uid, made in default_boards().items():
         for one in made.board.panels:
-            words = (*one.mappings, *(mapping for each in one.columns for mapping in each.mappings))
-            steps = (*one.thresholds, *(step for each in one.columns for step in each.thresholds))
+            words = (*one.look.mappings, *(mapping for each in one.columns for mapping in each.mappings))
+            steps = (
+                *one.look.thresholds,
+                *one.look.limits,
+                *(step for each in one.columns for step in each.thresholds),
+            )
             if uid != "llm-serving-home":
                 assert Colour.GOOD not in {mapping.colour for mapping in words}, (uid, one.title)
             assert Colour.GOOD not in {step.colour for step in steps}, (uid, one.title)

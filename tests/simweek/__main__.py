@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_dashboards.command import render_datasource, render_provider
 from llm_serving_dashboards.grafana.document import format_json
-from llm_serving_dashboards.provisioning import render_datasource, render_provider
 from tests.simweek.build import Plan, build, week_settings
 from tests.simweek.fleets import HOUR
 

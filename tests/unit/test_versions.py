@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from llm_serving_alerts.rulers import PORTABLE
+from llm_serving_alerts.rules import PORTABLE
 from tests.support.paths import ROOT
 from tests.support.servers.server_process import find_program
 from tests.support.yaml_text import load_yaml

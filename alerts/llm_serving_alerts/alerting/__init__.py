@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.cost import COST
-from llm_serving_alerts.alerting.evaluation import EVALUATION
-from llm_serving_alerts.alerting.exporter import EXPORTER
-from llm_serving_alerts.alerting.exporters import EXPORTERS_ALERTS
+from llm_serving_alerts.alerting.exporter import EVALUATION, EXPORTER, EXPORTERS_ALERTS
 from llm_serving_alerts.alerting.gpu import GPU
-from llm_serving_alerts.alerting.identity import IDENTITY
+from llm_serving_alerts.alerting.identity import IDENTITY, SIGNALS
 from llm_serving_alerts.alerting.kv import KV, TAIL
 from llm_serving_alerts.alerting.node_loss import NODE_LOSS
-from llm_serving_alerts.alerting.outliers import OUTLIERS
-from llm_serving_alerts.alerting.phases import PHASES
-from llm_serving_alerts.alerting.signals import SIGNALS
+from llm_serving_alerts.alerting.phases import OUTLIERS, PHASES
 from llm_serving_alerts.alerting.slo import SLO
 from llm_serving_alerts.declare import Alert
 

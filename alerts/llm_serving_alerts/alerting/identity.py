@@ -1,26 +1,29 @@
-"""Check exporter, who is who: labels of ours that a scrape has renamed or that say too little, and names that are claimed twice."""
+"""Check exporter, who is who, and what replicas lack: labels and names that are not what they should be, signals that are lost."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from llm_serving_alerts.declare import Alert, Text, alert_matchers, label, of_model, value
-from llm_serving_alerts.promql import MODEL, NODES, Dialect, one_of, series
+from llm_serving_alerts.declare import Alert, Shown, Text, alert_matchers, label, lookup, of_model, say_each, value
+from llm_serving_alerts.promql import MINUTE, MODEL, NODES, WORKLOAD, Dialect, clauses, one_of, series
 from llm_serving_alerts.records.identity import GPU_CLAIMS, TARGET_CLAIMS, readable
-from llm_serving_alerts.records.stated import EXPECTED, FAILED, KNOWN, SUCCEEDED, keep_unclear
+from llm_serving_alerts.records.presence import unless_retired
+from llm_serving_alerts.records.signals import ANSWERING, INTERVAL_SECONDS, LOST, WANTED
+from llm_serving_alerts.records.targets import EXPECTED, FAILED, KNOWN, SUCCEEDED, keep_unclear
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
-from llm_serving_alerts.shown import Shown
 from llm_serving_exporter.catalogue import BY_NAME, METRICS
 from llm_serving_exporter.catalogue.health import AS_WRITTEN
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS, PREFIX, Kind
+
+# --- Check exporter, who is who: labels of ours that a scrape has renamed or that say too little, and names that are claimed twice.
 
 # where it is stated
 _EXPECTATION, _DRILL = "expected_replicas", "drill"
 _RENAMED, _OVERWRITTEN, _PARTLY, _UNCLEAR = "renamed", "overwritten", "partly", "unclear"
 
 
-def _renamed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+def _renamed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     counted = f"count by ({dialect.key('job')})"
     renamed = [
         f'label_replace({counted} ({selector}), "label", "{name}", "", "")'
@@ -34,10 +37,37 @@ def _renamed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str
     ]
     partly = [f'label_replace({counted} ({targets}), "label", "{name}", "", "")' for name, targets in _partly(dialect)]
     unclear = list(_unclear(dialect)) if dialect.own else []
-    return " or ".join(
-        f'label_replace({" or ".join(found)}, "how", "{how}", "", "")'
-        for how, found in ((_RENAMED, renamed), (_OVERWRITTEN, overwritten), (_PARTLY, partly), (_UNCLEAR, unclear))
-        if found
+    expr = " or ".join(
+        f'label_replace({" or ".join(queries)}, "how", "{how}", "", "")'
+        for how, queries in ((_RENAMED, renamed), (_OVERWRITTEN, overwritten), (_PARTLY, partly), (_UNCLEAR, unclear))
+        if queries
+    )
+    name = label("label")
+    read = ", ".join(readable(dialect))
+    said = {
+        _OVERWRITTEN: _of_scrape(
+            "lost",
+            f"Something after the scrape writes its own {name} over ours, or takes ours away, such as enforcedNamespaceLabel or a relabelling: "
+            f"{value()} targets cannot be distinguished by it.",
+        ),
+        _PARTLY: _of_scrape(
+            "not the same on all",
+            f"{value()} targets have a {name} of their own on their info series and not on the others, while external_labels of the rules says that a "
+            "scrape puts it on every one. The two do not meet, and nothing is said of these targets.",
+        ),
+        _RENAMED: _of_scrape(
+            f"stored as exported_{name}",
+            f"The scrape puts a {name} of its own in its place, on {value()} of the series that were looked at. Rules read {read} "
+            "under either name; what goes by any other label is wrong until that one has its name back.",
+        ),
+    }
+    if dialect.own:
+        said = {_UNCLEAR: _unclear_text(dialect), **said}
+    return expr, Text(
+        *(
+            _choose_by_how({how: getattr(text, part) for how, text in said.items()})
+            for part in ("summary", "description", "action")
+        )
     )
 
 
@@ -72,47 +102,14 @@ def _partly(dialect: Dialect) -> Iterator[tuple[str, str]]:
     said_by = "job, instance, target"
     for name in dialect.external:
         state = series("target_state")
-        yield (
-            name,
-            f"{series('target_info')} unless on ({name}, {said_by}) {state} and on ({said_by}) {state}",
-        )
+        yield (name, f"{series('target_info')} unless on ({name}, {said_by}) {state} and on ({said_by}) {state}")
 
 
 def _unclear(dialect: Dialect) -> Iterator[str]:
     """What is stated of a model and fits several of its fleets, or none."""
     for of, records in ((_EXPECTATION, (EXPECTED,)), (_DRILL, (SUCCEEDED, FAILED))):
-        found = " or ".join(keep_unclear(dialect, record) for record in records)
-        yield f'label_replace({found}, "of", "{of}", "", "")'
-
-
-def _renamed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    name = label("label")
-    read = ", ".join(readable(dialect))
-    said = {
-        _OVERWRITTEN: _of_scrape(
-            "lost",
-            f"Something after the scrape writes its own {name} over ours, or takes ours away, such as enforcedNamespaceLabel or a relabelling: "
-            f"{value()} targets cannot be distinguished by it.",
-        ),
-        _PARTLY: _of_scrape(
-            "not the same on all",
-            f"{value()} targets have a {name} of their own on their info series and not on the others, while external_labels of the rules says that a "
-            "scrape puts it on every one. The two do not meet, and nothing is said of these targets.",
-        ),
-        _RENAMED: _of_scrape(
-            f"stored as exported_{name}",
-            f"The scrape puts a {name} of its own in its place, on {value()} of the series that were looked at. Rules read {read} "
-            "under either name; what goes by any other label is wrong until that one has its name back.",
-        ),
-    }
-    if dialect.own:
-        said = {_UNCLEAR: _unclear_text(dialect), **said}
-    return Text(
-        *(
-            _choose_by_how({how: getattr(text, part) for how, text in said.items()})
-            for part in ("summary", "description", "action")
-        )
-    )
+        unclear = " or ".join(keep_unclear(dialect, record) for record in records)
+        yield f'label_replace({unclear}, "of", "{of}", "", "")'
 
 
 def _of_scrape(what: str, description: str) -> Text:
@@ -126,11 +123,11 @@ def _of_scrape(what: str, description: str) -> Text:
 def _choose_by_how(texts: Mapping[str, str]) -> str:
     """The text for the alert's label `how`, the last one for any other; without a choice where all are the same."""
     *others, (_, last) = texts.items()
-    found = last
+    chosen = last
     for how, text in reversed(others):
-        if text != found:
-            found = f'{{{{ if eq $labels.how "{how}" }}}}{text}{{{{ else }}}}{found}{{{{ end }}}}'
-    return found
+        if text != chosen:
+            chosen = f'{{{{ if eq $labels.how "{how}" }}}}{text}{{{{ else }}}}{chosen}{{{{ end }}}}'
+    return chosen
 
 
 def _unclear_text(dialect: Dialect) -> Text:
@@ -149,11 +146,8 @@ def _unclear_text(dialect: Dialect) -> Text:
     )
 
 
-def _claimed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return f"{dialect.with_own(TARGET_CLAIMS)} > 0 or {GPU_CLAIMS} > 0"
-
-
-def _claimed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+def _claimed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
+    expr = f"{dialect.with_own(TARGET_CLAIMS)} > 0 or {GPU_CLAIMS} > 0"
     matchers, values = alert_matchers((*dialect.external, "target"))
     nodes = f"printf `count by (node) ({NODES}{{{matchers}}})` {values}"
     clusters = f"printf `count by (cluster) ({series('target_info', matchers)})` {values}"
@@ -164,7 +158,7 @@ def _claimed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
     of_gpu, gpu_values = alert_matchers((*dialect.external, "gpu"))
     claiming = f"printf `count by (target) ({series('gpu_target_info', of_gpu)})` {gpu_values}"
     targets = f'{{{{ range {claiming} | query | sortByLabel "target" }}}}{{{{ .Labels.target }}}} {{{{ end }}}}'
-    return Text(
+    return expr, Text(
         f"{{{{ if $labels.gpu }}}}GPU {label('gpu')} is claimed by {value()} targets"
         f"{{{{ else }}}}{label('target')}: one name on several {label('of')}{{{{ end }}}}",
         f"{{{{ if $labels.gpu }}}}Their shares add up to more than all of it, or are not all known: {targets}- its time and its cost count for each of them, "
@@ -177,21 +171,58 @@ def _claimed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
 
 IDENTITY = (
     Alert(
-        "LabelsRenamed",
-        Check.EXPORTER,
-        ("label", "how", "job"),
-        {Severity.WARNING: ""},
-        _renamed,
-        _renamed_text,
-        Shown("exporter"),
+        "LabelsRenamed", Check.EXPORTER, ("label", "how", "job"), {Severity.WARNING: ""}, _renamed, Shown("exporter")
     ),
+    Alert("ClaimedTwice", Check.EXPORTER, ("target", "of", "gpu"), {Severity.WARNING: ""}, _claimed, Shown("exporter")),
+)
+
+
+# --- Check exporter, signals: what a workload's replicas had, and some of them lack now.
+
+# Half of the moments of this window: a pod that has just started lacks some for a moment, and a rollout starts one after the other; an
+# exporter that has just started says nothing for a while. What was repaired is over after half of it.
+_WINDOW_SECONDS = 10 * MINUTE
+_MOMENTS = round(_WINDOW_SECONDS / INTERVAL_SECONDS / 2)
+
+
+def _find_lost(dialect: Dialect, matchers: str) -> str:
+    return dialect.apply_over_time("max_over_time", f"{LOST}{{{matchers}}}", _WINDOW_SECONDS)
+
+
+def _signal_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
+    by = dialect.labels(*WORKLOAD)
+    # of samples, so that it does not matter who marks the end of a series and who does not
+    moments = dialect.apply_over_time("count_over_time", LOST, _WINDOW_SECONDS)
+    wanted = clauses(
+        (
+            "signals that a replica lacked at half of the moments, and all of its workload had",
+            f"count by ({by}) (max by ({dialect.labels(*WORKLOAD, 'signal')}) ({moments}) >= {_MOMENTS})",
+        ),
+        ("pods that nobody wants are still there for a moment", f"unless on ({by}) {WANTED} == 0"),
+    )
+    expr = unless_retired(dialect, settings, wanted, lambda entry: _find_lost(dialect, entry), *WORKLOAD)
+    matchers, values = alert_matchers(tuple(dict.fromkeys((*dialect.identity, *WORKLOAD))))
+    versions = f"printf `count by (version) ({_find_lost(dialect, matchers)})` {values} | query"
+    of_version = f"printf `{_find_lost(dialect, f'{matchers},version=%q')}` {values} .Labels.version | query"
+    one = "{{ .Labels.signal }} ({{ .Labels.reason }}) on {{ .Value | humanize }}"
+    some = say_each(of_version, "signal", one)
+    which = "{{ with .Labels.version }}version {{ . }}{{ else }}a version that is not known{{ end }}"
+    said = f'{{{{ range {versions} | sortByLabel "version" }}}}{which} lacks {some}; {{{{ end }}}}'
+    workload = "{{ with $labels.workload }}, workload {{ . }}{{ end }}"
+    return expr, Text(
+        f"{of_model(dialect)}, {label('runtime')}{workload}: signals lost that all replicas had: {value()}",
+        f"Of {lookup(dialect, ANSWERING, WORKLOAD, 'humanize')} replicas: {said}alerts and panels that depend on them are silent, not green.",
+        "compare versions and flags of the replicas with those of before",
+    )
+
+
+SIGNALS = (
     Alert(
-        "ClaimedTwice",
+        "SignalLost",
         Check.EXPORTER,
-        ("target", "of", "gpu"),
+        WORKLOAD,
         {Severity.WARNING: ""},
-        _claimed,
-        _claimed_text,
-        Shown("exporter"),
+        _signal_lost,
+        Shown("exporter", "Missing signals"),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from llm_serving_alerts.alerting import ALERTS
-from llm_serving_alerts.declare import Alert
+from llm_serving_alerts.declare import Alert, Text
 from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.rules import (
     ALERT_PREFIX,
@@ -17,7 +17,7 @@ from llm_serving_alerts.rules import (
     Group,
     Severity,
 )
-from llm_serving_alerts.runbook_queries import link_queries, read_queries
+from llm_serving_alerts.runbook_texts import link_queries, read_queries
 from llm_serving_alerts.settings import Settings
 
 
@@ -25,12 +25,11 @@ def alert_groups(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Every alert that is on, in groups by check and duty: what pages does not wait for the expressions of tickets, and the watchdog for
     nothing. A ticket is looked at once a minute."""
     groups: dict[tuple[str, float | None], list[AlertRule]] = {}
-    minutely = MINUTELY_SECONDS / dialect.time_scale
     for check in Check:
         for alert in ALERTS:
             for rule in alert_rules(alert, dialect, settings) if alert.check is check else ():
                 severity = Severity(rule.labels["severity"])
-                interval = None if severity in (Severity.CRITICAL, Severity.NONE) else minutely
+                interval = None if severity in (Severity.CRITICAL, Severity.NONE) else MINUTELY_SECONDS
                 groups.setdefault((_group_name(check, severity), interval), []).append(rule)
     return tuple(Group(name, tuple(rules), interval) for (name, interval), rules in groups.items())
 
@@ -48,35 +47,34 @@ def alert_rules(alert: Alert, dialect: Dialect, settings: Settings) -> tuple[Ale
     own = settings.alerts[alert.name]
     if not own.enabled or not alert.needs(settings):
         return ()
-    found: dict[Severity, AlertRule] = {}
+    by_severity: dict[Severity, AlertRule] = {}
     for severity, tier in sorted(alert.tiers.items(), key=lambda item: LOUDNESS.index(item[0])):
         capped = settings.capped(own.severity or severity)
-        expr = alert.expr(dialect, settings, own, tier)
+        expr, text = alert.write(dialect, settings, own, tier)
         held = 0.0 if alert.halves else own.for_seconds_of(severity) / dialect.time_scale
-        if capped in found:
+        if capped in by_severity:
             if not alert.separate:
                 continue
-            expr = f"{found[capped].expr} or on ({dialect.labels(*alert.identity)}) {expr}"
-            held = min(held, found[capped].for_seconds)
-        found[capped] = AlertRule(
+            expr = f"{by_severity[capped].expr} or on ({dialect.labels(*alert.identity)}) {expr}"
+            held = min(held, by_severity[capped].for_seconds)
+        by_severity[capped] = AlertRule(
             alert=f"{ALERT_PREFIX}{alert.name}",
             expr=expr,
             for_seconds=held,
             labels={**settings.labels, **own.labels, "severity": capped.value, "check": alert.check.value},
-            annotations=_annotations(alert, dialect, settings),
+            annotations=_annotations(alert, text, dialect, settings),
         )
-    return tuple(found.values())
+    return tuple(by_severity.values())
 
 
-def _annotations(alert: Alert, dialect: Dialect, settings: Settings) -> dict[str, str]:
-    text = alert.text(dialect, settings, settings.alerts[alert.name])
+def _annotations(alert: Alert, text: Text, dialect: Dialect, settings: Settings) -> dict[str, str]:
     identity = () if alert.bare else dialect.identity_of(alert.identity)
-    asked = (*identity, *alert.choices)
-    variables = "&".join(f"var-{name}={{{{ $labels.{name} | urlquery }}}}" for name in asked)
+    chosen = (*identity, *alert.choices)
+    variables = "&".join(f"var-{name}={{{{ $labels.{name} | urlquery }}}}" for name in chosen)
     board = (settings.dashboard_url or "/d/{uid}").replace("{uid}", quote(alert.shown.uid))
     name = f"{ALERT_PREFIX}{alert.name}"
     queries = link_queries(settings.queries_url, read_queries(name), alert.identity) if settings.queries_url else ""
-    found = {
+    annotations = {
         "summary": text.summary,
         "description": text.description,
         "action": text.action,
@@ -90,4 +88,4 @@ def _annotations(alert: Alert, dialect: Dialect, settings: Settings) -> dict[str
             f"{board}{'&' if '?' in board else '?'}{variables}" if variables else board
         ),
     }
-    return {**found, "queries_url": queries} if queries else found
+    return {**annotations, "queries_url": queries} if queries else annotations

@@ -1,28 +1,65 @@
-"""Checks ttft and slo: objectives, by how fast their budgets are spent."""
+"""Checks ttft and slo: objectives, by how fast their budgets are spent; engines that are stuck."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from llm_serving_alerts import lost_nodes
-from llm_serving_alerts.alerting.stalled import STUCK
+from llm_serving_alerts.alerting.node_loss import name_lost_node_of_burn, unless_lost_lately
 from llm_serving_alerts.declare import (
     DIGITS,
     Alert,
+    Shown,
     Text,
     alert_matchers,
     label,
     lookup,
     of_model,
+    of_target,
+    show_first,
     value,
 )
-from llm_serving_alerts.promql import MODEL, Dialect, seconds_text
-from llm_serving_alerts.records.first_tokens import CLOCK, go_by, longest
-from llm_serving_alerts.records.slo import BAD, EVENTS, GOOD_AGE, IN_A_ROW, RATIO, ROW_STEP_SECONDS
+from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, seconds_text
+from llm_serving_alerts.records.slo import (
+    BAD,
+    CLOCK,
+    EVENTS,
+    GOOD_AGE,
+    IN_A_ROW,
+    RATIO,
+    ROW_STEP_SECONDS,
+    go_by,
+    longest,
+)
+from llm_serving_alerts.records.traffic import find_stalled
 from llm_serving_alerts.rules import Check, Severity
-from llm_serving_alerts.setting_kinds import FOR, NUMBER
-from llm_serving_alerts.settings import SLOS, AlertSettings, Settings
-from llm_serving_alerts.shown import Shown
+from llm_serving_alerts.settings import FOR, NUMBER, RANGE, SLOS, AlertSettings, Settings
+
+# --- Check slo: engines that are stuck.
+
+
+def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
+    expr = find_stalled(dialect, own["range"])
+    span = seconds_text(own["range"])
+    return expr, Text(
+        f"{of_target(dialect)}: engine {label('engine')} is stuck with {value()} requests",
+        f"For {span} or longer requests ran, waited or were given up, and no token, step or answer was counted, while the page was answered. A health "
+        "check that only asks whether the process answers does not see this.",
+        "take a stack dump, then restart the replica",
+    )
+
+
+STUCK = Alert(
+    "Stalled",
+    Check.SLO,
+    ENGINE,
+    {Severity.CRITICAL: ""},
+    _stalled,
+    Shown("replica", "Waiting requests"),
+    {"range": RANGE},
+)
+
+
+# --- Checks ttft and slo: objectives, by how fast their budgets are spent.
 
 _QUANTILE = "model:llm_serving_time_to_first_token_seconds:quantile_rate10m"
 _PAGES = "fast"
@@ -52,7 +89,7 @@ def _burn(
         for window in settings.burn[speed]:
             long, short = seconds_text(window.long_seconds), seconds_text(window.short_seconds)
             this = f'{{slo="{name}"}}'
-            unless = lost_nodes.unless_lately(dialect, settings, window.short_seconds) if excused else ""
+            unless = unless_lost_lately(dialect, settings, window.short_seconds) if excused else ""
             pairs.append(
                 f"({RATIO.format(window=long)}{this} / {budget:g} > {window.factor:g}"
                 f" and on ({by}) {RATIO.format(window=short)}{this} / {budget:g} > {window.factor:g}"
@@ -62,15 +99,27 @@ def _burn(
     return f" or on ({by}) ".join(pairs)
 
 
-def _ttft(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+def _ttft(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     def burns(excused: bool) -> str:
         pairs = _burn(dialect, settings, own, tier, ("ttft",), excused=excused)
         return go_by(dialect, longest(settings, tier), pairs)
 
-    return _of_a_node(dialect, tier, burns)
+    expr = _of_a_node(dialect, tier, burns)
+    ttft = settings.slo["ttft"]
+
+    def share(window: str, speed: str) -> str:
+        bad = _go_by(dialect, settings, speed, RATIO.format(window=window), 'slo="ttft"', "humanizePercentage")
+        return f"{bad}{_say_front_door(dialect, settings, speed)}"
+
+    p99 = _go_by(dialect, settings, _PAGES, _QUANTILE, 'rank="p99"', "humanizeDuration")
+    return expr, Text(
+        f"{of_model(dialect)}: time to first token burns its budget {value(DIGITS)} times too fast",
+        f"{_spent(dialect, settings, share)} Objective: {ttft.objective:.4g} within {ttft.threshold_seconds or 0:g}s. p99 now: {p99}.",
+        "look at waiting requests and KV usage first",
+    )
 
 
-def _slo(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+def _slo(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> tuple[str, Text]:
     others = _others(settings)
     # of too few requests for a share: that nobody is answered is beyond any budget
     failed = f"{_all_failed(dialect, own)} * 0 + {1 / settings.slo['errors'].budget:g}"
@@ -79,14 +128,22 @@ def _slo(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) ->
         pairs = _burn(dialect, settings, own, tier, others, excused=excused)
         if tier != _PAGES:
             return pairs
-        unless = lost_nodes.unless_lately(dialect, settings, 0.0) if excused else ""
+        unless = unless_lost_lately(dialect, settings, 0.0) if excused else ""
         return f"{pairs} or on ({dialect.labels(*MODEL, 'slo')}) ({failed}{unless})"
 
-    return _of_a_node(dialect, tier, burns)
+    expr = _of_a_node(dialect, tier, burns)
+    matchers, values = alert_matchers((*dialect.identity, *MODEL, "slo"))
+    query = f"printf `{_all_failed(dialect, own, f'{{{matchers}}}')}` {values} {values} | query"
+    in_a_row = f"{{{{ with {query} }}}} All of the last {{{{ . | first | value | printf `%.0f` }}}} requests failed.{{{{ end }}}}"
+    return expr, Text(
+        f"{of_model(dialect)}: {label('slo')} burns its budget {value(DIGITS)} times too fast",
+        f"{_spent(dialect, settings)}{in_a_row}",
+        "errors: read the server's log; latencies: look at batch and KV usage",
+    )
 
 
 def _of_a_node(dialect: Dialect, tier: str, burns: Callable[[bool], str]) -> str:
-    return lost_nodes.of_burn(dialect, burns(False), burns(True)) if tier == _PAGES else burns(False)
+    return name_lost_node_of_burn(dialect, burns(False), burns(True)) if tier == _PAGES else burns(False)
 
 
 def _all_failed(dialect: Dialect, own: AlertSettings, matchers: str = "") -> str:
@@ -121,8 +178,7 @@ def _go_by(dialect: Dialect, settings: Settings, speed: str, record: str, extra:
     matchers, values = alert_matchers((*dialect.identity, "model_name"))
     clock, of_clock = _of_clock(dialect, settings, speed)
     query = f"{record}{{{matchers},{extra}}} * on ({dialect.labels(*MODEL)}) group_left () {clock}"
-    found = f"printf `{query}` {values} {of_clock} | query"
-    return f"{{{{ with {found} }}}}{{{{ . | first | value | {how} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
+    return show_first(f"printf `{query}` {values} {of_clock}", how)
 
 
 def _say_front_door(dialect: Dialect, settings: Settings, speed: str) -> str:
@@ -130,37 +186,11 @@ def _say_front_door(dialect: Dialect, settings: Settings, speed: str) -> str:
     return f"{{{{ with printf `{clock}` {values} | query }}}} as the front door times them{{{{ end }}}}"
 
 
-def _ttft_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    ttft = settings.slo["ttft"]
-
-    def share(window: str, speed: str) -> str:
-        bad = _go_by(dialect, settings, speed, RATIO.format(window=window), 'slo="ttft"', "humanizePercentage")
-        return f"{bad}{_say_front_door(dialect, settings, speed)}"
-
-    p99 = _go_by(dialect, settings, _PAGES, _QUANTILE, 'rank="p99"', "humanizeDuration")
-    return Text(
-        f"{of_model(dialect)}: time to first token burns its budget {value(DIGITS)} times too fast",
-        f"{_spent(dialect, settings, share)} Objective: {ttft.objective:.4g} within {ttft.threshold_seconds or 0:g}s. p99 now: {p99}.",
-        "look at waiting requests and KV usage first",
-    )
-
-
-def _slo_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    matchers, values = alert_matchers((*dialect.identity, *MODEL, "slo"))
-    query = f"printf `{_all_failed(dialect, own, f'{{{matchers}}}')}` {values} {values} | query"
-    in_a_row = f"{{{{ with {query} }}}} All of the last {{{{ . | first | value | printf `%.0f` }}}} requests failed.{{{{ end }}}}"
-    return Text(
-        f"{of_model(dialect)}: {label('slo')} burns its budget {value(DIGITS)} times too fast",
-        f"{_spent(dialect, settings)}{in_a_row}",
-        "errors: read the server's log; latencies: look at batch and KV usage",
-    )
-
-
 # pages for what is gone within days, a ticket for what does not last the period
 _SPEEDS = {Severity.WARNING: "slow", Severity.CRITICAL: _PAGES}
 _FLOORS = {"warning_for": FOR, "events": NUMBER, "bad": NUMBER}
 SLO = (
-    Alert("TTFTBurn", Check.TTFT, (*MODEL, "slo", "node"), _SPEEDS, _ttft, _ttft_text, Shown("latency", "Objectives that burn"), _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None, separate=True),
-    Alert("SLOBurn", Check.SLO, (*MODEL, "slo", "node"), _SPEEDS, _slo, _slo_text, Shown("latency", "Objectives that burn"), {**_FLOORS, "in_a_row": NUMBER}, separate=True),
+    Alert("TTFTBurn", Check.TTFT, (*MODEL, "slo", "node"), _SPEEDS, _ttft, Shown("latency", "Objectives that burn"), _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None, separate=True),
+    Alert("SLOBurn", Check.SLO, (*MODEL, "slo", "node"), _SPEEDS, _slo, Shown("latency", "Objectives that burn"), {**_FLOORS, "in_a_row": NUMBER}, separate=True),
     STUCK,
 )  # fmt: skip

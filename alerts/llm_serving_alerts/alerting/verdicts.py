@@ -53,29 +53,29 @@ def verdict_group(dialect: Dialect, alerts: Iterable[Group]) -> Group:
     evaluated = tuple(_ask_whether_evaluated(dialect, {rule.alert for rule in rendered}))
     about = f"{PAGE} where an alert of the check pages, {TICKET} where one opens a ticket, else {GOOD}; absent where nobody knows"
     of_models = [
-        Record(VERDICT, clauses(*_judge_models(dialect, check, found), *evaluated), about, {"check": check.value})
-        for check, found in names.items()
+        Record(VERDICT, clauses(*_judge_models(dialect, check, by_severity), *evaluated), about, {"check": check.value})
+        for check, by_severity in names.items()
     ]
     of_rest = [
         Record(
             REST,
-            clauses(*_judge_rest(dialect, found), *evaluated),
+            clauses(*_judge_rest(dialect, by_severity), *evaluated),
             f"{about}: of what belongs to no model",
             {"check": check.value},
         )
-        for check, found in names.items()
-        if _keep_about(found)
+        for check, by_severity in names.items()
+        if _keep_about(by_severity)
     ]
-    return Group(f"{GROUP_PREFIX}verdicts", (*of_models, *of_rest), MINUTELY_SECONDS / dialect.time_scale)
+    return Group(f"{GROUP_PREFIX}verdicts", (*of_models, *of_rest), MINUTELY_SECONDS)
 
 
 def _list_names(rendered: Iterable[AlertRule]) -> dict[Check, _Names]:
-    found: dict[Check, dict[Severity, list[str]]] = {}
+    by_check: dict[Check, dict[Severity, list[str]]] = {}
     for rule in rendered:
         severity = Severity(rule.labels["severity"])
         if severity in dict(_LOUD):
-            found.setdefault(Check(rule.labels["check"]), {}).setdefault(severity, []).append(rule.alert)
-    return {check: found[check] for check in Check if check in found}
+            by_check.setdefault(Check(rule.labels["check"]), {}).setdefault(severity, []).append(rule.alert)
+    return {check: by_check[check] for check in Check if check in by_check}
 
 
 def _ask_whether_evaluated(dialect: Dialect, rendered: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -135,7 +135,7 @@ def _loudest(by_severity: _Names, where: str) -> str:
 
 def _select(names: Iterable[str], *matchers: str) -> str:
     matched = ",".join([one_of("alertname", dict.fromkeys(names)), 'alertstate="firing"', *matchers])
-    return f"{FIRING.name}{{{matched}}}"
+    return f"{FIRING}{{{matched}}}"
 
 
 def _find_by_target(dialect: Dialect, by_severity: _Names) -> str:

@@ -1,11 +1,14 @@
-"""What is normal for a model: recorded, so that alerts read short ranges."""
+"""What is normal for a model, and what a replica can do: recorded, so that alerts read short ranges."""
 
 from __future__ import annotations
 
 from llm_serving_alerts.promql import DAY, ENGINE, HOUR, MODEL, MODEL_GPU, TARGET, WEEK, Dialect, series
-from llm_serving_alerts.records.targets import of_kind
-from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
+from llm_serving_alerts.records.outliers import FULL, OUTLIER
+from llm_serving_alerts.records.targets import SETTLED, of_kind
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record, write_records
 from llm_serving_alerts.settings import Settings
+
+# --- What is normal for a model: recorded, so that alerts read short ranges.
 
 # a week of a recorded series is some 20,000 samples: read every second minute, and looked at every fifth where a step is needed
 INTERVAL_SECONDS, STEP_SECONDS = 120.0, 300.0
@@ -32,30 +35,21 @@ def work(dialect: Dialect, settings: Settings) -> Group:
     waiting = dialect.apply_over_time("min_over_time", "model:llm_serving_requests_waiting:sum", 300)
     return Group(
         "llm-serving.work",
-        (
-            Record(
-                "target:llm_serving_reference_work:rate5m",
-                f"sum by ({by_target}) (engine:llm_serving_phase_tokens:rate5m * on ({by_engine}) {weights})",
-                "reference seconds of work that a replica does per second",
-            ),
-            Record(
-                WORK,
-                f"sum by ({by_model}) (target:llm_serving_reference_work:rate5m and on ({by_target}) target:llm_serving_settled:max)"
-                f" / count by ({by_model}) (target:llm_serving_settled:max and on ({by_target}) target:llm_serving_reference_work:rate5m)",
-                "the same per settled replica",
-            ),
-            Record(
-                WORK_QUEUED,
-                f"avg by ({by_model}) (target:llm_serving_reference_work:rate5m and on ({by_target}) target:llm_serving_settled:max"
-                f" and on ({by_target}) {dialect.apply_over_time('min_over_time', 'target:llm_serving_requests_waiting:sum', 300)} > 0)",
-                "the same per settled replica that has had a queue of its own for 5m",
-            ),
-            Record(
-                WORK_WAITING,
-                f"{WORK} and on ({by_model}) {waiting} > 0",
-                "the same at moments when requests had waited for 5m",
-            ),
-        ),
+        write_records(f"""
+            ## reference seconds of work that a replica does per second
+            target:llm_serving_reference_work:rate5m = sum by ({by_target}) (engine:llm_serving_phase_tokens:rate5m
+              * on ({by_engine}) {weights})
+            ## the same per settled replica
+            {WORK} = sum by ({by_model}) (target:llm_serving_reference_work:rate5m
+              and on ({by_target}) target:llm_serving_settled:max)
+              / count by ({by_model}) (target:llm_serving_settled:max and on ({by_target}) target:llm_serving_reference_work:rate5m)
+            ## the same per settled replica that has had a queue of its own for 5m
+            {WORK_QUEUED} = avg by ({by_model}) (target:llm_serving_reference_work:rate5m
+              and on ({by_target}) target:llm_serving_settled:max
+              and on ({by_target}) {dialect.apply_over_time("min_over_time", "target:llm_serving_requests_waiting:sum", 300)} > 0)
+            ## the same at moments when requests had waited for 5m
+            {WORK_WAITING} = {WORK} and on ({by_model}) {waiting} > 0
+        """),
     )
 
 
@@ -81,23 +75,11 @@ def bandwidth(dialect: Dialect, settings: Settings) -> Group:
                 "replicas that this state limits",
             ),
             Record(best, f" or on ({by_engine}) ".join(sources), "memory traffic of an engine by the best source"),
-            Record(
-                _ACHIEVED,
-                f"sum by ({by_kind}) ({named})",
-                "the same by kind of GPU",
-            ),
-            Record(
-                _PEAK,
-                f"sum by ({by_kind}) ({named_ceilings})",
-                "their peak",
-            ),
-            Record(
-                BANDWIDTH,
-                f"{_ACHIEVED} / ({_PEAK} > 0)",
-                "share of the peak bandwidth in use",
-            ),
+            Record(_ACHIEVED, f"sum by ({by_kind}) ({named})", "the same by kind of GPU"),
+            Record(_PEAK, f"sum by ({by_kind}) ({named_ceilings})", "their peak"),
+            Record(BANDWIDTH, f"{_ACHIEVED} / ({_PEAK} > 0)", "share of the peak bandwidth in use"),
         ),
-        MINUTELY_SECONDS / dialect.time_scale,
+        MINUTELY_SECONDS,
     )
 
 
@@ -110,43 +92,22 @@ def tokens(dialect: Dialect, settings: Settings) -> Group:
     least = settings.alerts["TrafficVanished"]["days"]
     return Group(
         "llm-serving.tokens",
-        (
-            Record(
-                "model:llm_serving_tokens:rate5m",
-                f"sum by ({by_model}) (model:llm_serving_phase_tokens:rate5m)",
-                "tokens/s of both phases",
-            ),
-            Record(
-                hourly,
-                dialect.apply_over_time("avg_over_time", "model:llm_serving_tokens:rate5m", HOUR),
-                "its mean over an hour",
-            ),
-            Record(
-                "model:llm_serving_tokens:same_hour_median7d",
-                same_hour(dialect, hourly, HALF_HOUR, least),
-                "median of the same hour on the last seven days",
-            ),
-            Record(
-                quarter,
-                dialect.apply_over_time("avg_over_time", "model:llm_serving_tokens:rate5m", QUARTER),
-                "its mean over a quarter of an hour",
-            ),
-            Record(
-                lowest,
-                dialect.apply_over_time("min_over_time", quarter, HOUR),
-                "the lowest quarter of an hour within an hour",
-            ),
-            Record(
-                "model:llm_serving_tokens:same_hour_lowest_median7d",
-                f"quantile by ({by_model}) (0.5, {lows})",
-                "the lowest quarter of the same hour, median of the last seven days: 0 where traffic comes in bursts",
-            ),
-            Record(
-                "model:llm_serving_tokens:same_hour_week_ago",
-                dialect.offset(hourly, WEEK - HALF_HOUR),
-                "the same hour a week ago",
-            ),
-        ),
+        write_records(f"""
+            ## tokens/s of both phases
+            model:llm_serving_tokens:rate5m = sum by ({by_model}) (model:llm_serving_phase_tokens:rate5m)
+            ## its mean over an hour
+            {hourly} = {dialect.apply_over_time("avg_over_time", "model:llm_serving_tokens:rate5m", HOUR)}
+            ## median of the same hour on the last seven days
+            model:llm_serving_tokens:same_hour_median7d = {same_hour(dialect, hourly, HALF_HOUR, least)}
+            ## its mean over a quarter of an hour
+            {quarter} = {dialect.apply_over_time("avg_over_time", "model:llm_serving_tokens:rate5m", QUARTER)}
+            ## the lowest quarter of an hour within an hour
+            {lowest} = {dialect.apply_over_time("min_over_time", quarter, HOUR)}
+            ## the lowest quarter of the same hour, median of the last seven days: 0 where traffic comes in bursts
+            model:llm_serving_tokens:same_hour_lowest_median7d = quantile by ({by_model}) (0.5, {lows})
+            ## the same hour a week ago
+            model:llm_serving_tokens:same_hour_week_ago = {dialect.offset(hourly, WEEK - HALF_HOUR)}
+        """),
     )
 
 
@@ -171,25 +132,16 @@ def baselines(dialect: Dialect, settings: Settings) -> Group:
     moments = baseline(dialect, settings, "count_over_time", WORK_WAITING)
     return Group(
         "llm-serving.baselines",
-        (
-            Record(
-                "model:llm_serving_reference_work_per_replica:p90_7d",
-                f"{baseline(dialect, settings, 'quantile_over_time', WORK_WAITING, 0.9)}"
-                f" and on ({by_model}) ({moments}) >= {LEAST_MOMENTS}",
-                "work per replica at its limit",
-            ),
-            Record(
-                "model_gpu:llm_serving_bandwidth_ceiling:median7d",
-                baseline(dialect, settings, "quantile_over_time", BANDWIDTH, 0.5),
-                "usual share of the peak bandwidth, by source",
-            ),
-            Record(
-                "model:llm_serving_prefix_cache_hit:median7d",
-                baseline(dialect, settings, "quantile_over_time", HIT_RATE, 0.5),
-                "usual prefix hit rate",
-            ),
-        ),
-        INTERVAL_SECONDS / dialect.time_scale,
+        write_records(f"""
+            ## work per replica at its limit
+            model:llm_serving_reference_work_per_replica:p90_7d = {baseline(dialect, settings, "quantile_over_time", WORK_WAITING, 0.9)}
+              and on ({by_model}) ({moments}) >= {LEAST_MOMENTS}
+            ## usual share of the peak bandwidth, by source
+            model_gpu:llm_serving_bandwidth_ceiling:median7d = {baseline(dialect, settings, "quantile_over_time", BANDWIDTH, 0.5)}
+            ## usual prefix hit rate
+            model:llm_serving_prefix_cache_hit:median7d = {baseline(dialect, settings, "quantile_over_time", HIT_RATE, 0.5)}
+        """),
+        INTERVAL_SECONDS,
     )
 
 
@@ -211,3 +163,91 @@ def baseline(
     there = dialect.apply_over_time("present_over_time", seen, WEEK - settings.baseline.history_seconds)
     long_ago = dialect.offset(there[:-1], settings.baseline.history_seconds) + ")"
     return f"{function}({first}{record}[{dialect.duration(WEEK)}]) and on ({dialect.labels(*MODEL)}) {long_ago}"
+
+
+# --- What a replica can do: the best that its kind was seen to do under a queue, else what its roofline promises.
+
+BEST_TOKENS = "model_gpu:llm_serving_replica_tokens_per_second:best"
+BEST_WORK = "model_gpu:llm_serving_replica_work:best"
+BASIS = "model_gpu:llm_serving_replica_capacity:basis"
+# replicas that do one phase only: what they do under a queue is that phase's limit
+SPLIT = 'role!="unified"'
+CEILINGS = "target:llm_serving_phase_ceiling_tokens_per_second:sum"
+_TOKENS = "model_gpu:llm_serving_phase_tokens:max_rate5m"
+_WORK = "model_gpu:llm_serving_reference_work:max_rate5m"
+
+
+def rates(dialect: Dialect, settings: Settings) -> Group:
+    """Rates of now by kind of GPU: pods come and go, so that nothing is kept by target."""
+    by_target = dialect.labels(*TARGET)
+    # a replica that has just come has waited for as long as it has been seen, which is no 5m
+    waiting = "target:llm_serving_requests_waiting:sum"
+    waited = f"{dialect.apply_over_time('min_over_time', waiting, 300)} > 0 and on ({by_target}) {dialect.offset(waiting, 300)} > 0"
+    # in split pools requests also wait for KV that is on its way: there a queue is a limit only where memory or the batch is full
+    fullest = f"max by ({by_target}) (engine:llm_serving_kv_cache_usage_ratio:avg5m)"
+    of_limit = "target:llm_serving_requests_running:sum / target:llm_serving_batch_limit_requests:sum"
+    full = f"({fullest} > {FULL:g} or on ({by_target}) {of_limit} > {FULL:g})"
+    # a replica with cold caches, or one that still compiles, shows no limit either
+    limited = f'({SETTLED}{{role="unified"}} or on ({by_target}) {SETTLED} and on ({by_target}) {full})'
+    rules = []
+    for record, rate, extra, about in (
+        (_TOKENS, "target:llm_serving_phase_tokens:rate5m", ("phase",), "tokens/s by phase"),
+        (_WORK, "target:llm_serving_reference_work:rate5m", (), "reference seconds of work per second"),
+    ):
+        best = f"max by ({dialect.labels(*MODEL_GPU, *extra)})"
+        # nor does one that is unlike its peers: what a sick replica does is not what its kind can do
+        under_queue = (
+            f"({rate} and on ({by_target}) {waited} and on ({by_target}) {limited} unless on ({by_target}) {OUTLIER})"
+        )
+        rules += [
+            Record(record, f"{best} ({of_kind(dialect, rate)})", f"{about} of the best replica of a kind"),
+            Record(
+                f"{record}_waiting",
+                f"{best} ({of_kind(dialect, under_queue)})",
+                f"{about} of the best replica of a kind where requests had waited for 5m",
+            ),
+        ]
+    # while a replica idles it shows no context: its last one holds
+    ceiling = dialect.apply_over_time("last_over_time", series("phase_ceiling_tokens_per_second"), HOUR)
+    one = dialect.one(ceiling, *ENGINE, "phase")
+    about = "what a replica could do of one phase alone, at its ceiling"
+    rules.append(Record(CEILINGS, f"sum by ({dialect.labels(*TARGET, 'phase')}) ({one})", about))
+    return Group("llm-serving.rates", tuple(rules), MINUTELY_SECONDS)
+
+
+def capacity(dialect: Dialect, settings: Settings) -> Group:
+    """Capacity of one replica of a kind: measured where one was seen under a queue within a week, else estimated, else nothing.
+
+    A replica of mixed load that is at its limit is not at the limit of each phase: one that finds most prompts in its cache computes few
+    of them however long its queue. So what it was seen to do under a queue counts as work of both phases together; of one phase alone
+    its roofline says more.
+    """
+    by_kind, by_phase = dialect.labels(*MODEL_GPU), dialect.labels(*MODEL_GPU, "phase")
+    promised = f"{settings.node_loss.efficiency:g} * max by ({by_phase}) ({of_kind(dialect, CEILINGS)})"
+    seen, limit = (dialect.apply_over_time("max_over_time", record, WEEK) for record in (_TOKENS, f"{_TOKENS}_waiting"))
+    seen_work, limit_work = (
+        dialect.apply_over_time("max_over_time", record, WEEK) for record in (_WORK, f"{_WORK}_waiting")
+    )
+    # a replica that stood still while requests waited has shown no limit
+    limit, limit_work = f"{limit} > 0", f"{limit_work} > 0"
+    # what was reached without a queue can be reached: the limit is at least that
+    measured = f"({seen} and on ({by_phase}) {limit})"
+    estimated = f"({seen} > on ({by_phase}) {promised} or on ({by_phase}) {promised})"
+    of_one_phase = dialect.apply_over_time("max_over_time", f"{_TOKENS}{{{SPLIT}}}", WEEK)
+    known = "1 by phase, with how the capacity is known: measured under a queue, or estimated from the roofline"
+    return Group(
+        "llm-serving.capacity",
+        write_records(f"""
+            ## tokens/s by phase that one replica of a kind can do
+            {BEST_TOKENS} = ({of_one_phase} and on ({by_phase}) {limit}) or on ({by_phase}) {estimated} or on ({by_phase}) {measured}
+            ## reference seconds of work per second of one replica of a kind, where one was seen under a queue
+            {BEST_WORK} = {seen_work} and on ({by_kind}) {limit_work}
+            ## {known}
+            {BASIS}{{basis="measured"}} = ({BEST_TOKENS}{{{SPLIT}}} > bool 0) and on ({by_phase}) {limit}
+              or ({BEST_TOKENS} > bool 0) and on ({by_kind}) {BEST_WORK}
+              or ({BEST_TOKENS} > bool 0) unless on ({by_phase}) {promised}
+            ## {known}
+            {BASIS}{{basis="estimated"}} = ({BEST_TOKENS} > bool 0) unless on ({by_phase}) {BASIS}{{basis="measured"}}
+        """),
+        INTERVAL_SECONDS,
+    )

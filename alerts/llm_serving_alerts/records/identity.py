@@ -21,7 +21,7 @@ from llm_serving_alerts.promql import (
     Dialect,
     series,
 )
-from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record, write_records
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.catalogue.spec import PLACE_LABELS
 
@@ -70,46 +70,36 @@ def _targets(dialect: Dialect) -> Iterator[Record]:
     stated = dialect.written(series("target_info"), *labels)
     # of several exporters that do not agree, what most of them say
     most = f"topk by ({of_target}) (1, count by ({dialect.key('target', *labels)}) ({stated}))"
-    yield Record(
-        TARGETS,
-        f"({most}) >= bool 0",
-        "1 for each target, with where it is and what it belongs to; no label where that is not known",
-    )
+    yield from write_records(f"""
+        ## 1 for each target, with where it is and what it belongs to; no label where that is not known
+        {TARGETS} = ({most}) >= bool 0
+    """)
     if dialect.own:
         own = f"max by ({dialect.key('target', *dialect.own)})"
         before = f"topk by ({of_target}) (1, {own} ({dialect.apply_over_time('last_over_time', TARGETS, _REMEMBERED_SECONDS)}))"
-        yield Record(
-            OWNERS,
-            f"{own} ({TARGETS}) or on ({of_target}) {before}",
-            "the same with the identity labels alone, also of a target that has gone within two hours",
-        )
+        yield from write_records(f"""
+            ## the same with the identity labels alone, also of a target that has gone within two hours
+            {OWNERS} = {own} ({TARGETS}) or on ({of_target}) {before}
+        """)
     nodes = dialect.bare(dialect.written(series("target_node_info"), "node"), "target", "node")
     # the exporter beside a worker knows whose GPUs it has, and neither the model nor the role of the server that it does not read
     named, every = (dialect.one(series("target_info", matchers), *TARGET) for matchers in ('model_name!=""', ""))
     who = f"topk by ({of_target}) (1, {named} or on ({of_target}) {every})"
     added = ", ".join((*dialect.own, *(name for name in TARGET if name != "target")))
-    yield Record(
-        NODES,
-        f"{nodes} * on ({of_target}) group_left ({added}) {who}",
-        "1 for each node that a target spans",
-    )
+    yield Record(NODES, f"{nodes} * on ({of_target}) group_left ({added}) {who}", "1 for each node that a target spans")
 
 
 def _gpus(dialect: Dialect) -> Iterator[Record]:
     of_gpu, place = dialect.key("gpu"), dialect.key("gpu", "gpu_name", "node")
     shown = dialect.written(series("gpu_up"), "node")
     # one card that two exporters call by different nodes is one card: the one that reads it knows best
-    yield Record(
-        GPUS,
-        f"(topk by ({of_gpu}) (1, max by ({place}) ({shown}))) >= bool 0",
-        "1 for each GPU that an exporter shows, with its name and its node",
-    )
     before = dialect.apply_over_time("last_over_time", GPUS, _GPU_SECONDS, _STEP_SECONDS)
-    yield Record(
-        KNOWN_GPUS,
-        f"{GPUS} or on ({of_gpu}) topk by ({of_gpu}) (1, {before})",
-        "the same, also of a GPU that has gone within an hour",
-    )
+    yield from write_records(f"""
+        ## 1 for each GPU that an exporter shows, with its name and its node
+        {GPUS} = (topk by ({of_gpu}) (1, max by ({place}) ({shown}))) >= bool 0
+        ## the same, also of a GPU that has gone within an hour
+        {KNOWN_GPUS} = {GPUS} or on ({of_gpu}) topk by ({of_gpu}) (1, {before})
+    """)
 
 
 def claims(dialect: Dialect, settings: Settings) -> Group:
@@ -134,14 +124,10 @@ def claims(dialect: Dialect, settings: Settings) -> Group:
     if CLUSTER not in dialect.identity:
         named = series("target_info", f'{CLUSTER}!=""')
         clusters = f"count by ({dialect.key('target', CLUSTER)}) ({named})"
-        rules.append(
-            Record(
-                TARGET_CLAIMS,
-                f"count by ({of_target}) ({clusters}) > 1",
-                "clusters that have a target of this name",
-                {"of": "clusters"},
-            )
-        )
+        rules += write_records(f"""
+            ## clusters that have a target of this name
+            {TARGET_CLAIMS}{{of="clusters"}} = count by ({of_target}) ({clusters}) > 1
+        """)
     of_gpu, of_both = dialect.key("gpu"), dialect.key("gpu", "target")
     claimants = dialect.bare(series("gpu_target_info"), "gpu", "target")
     shares = dialect.bare(series("gpu_target_share_ratio"), "gpu", "target")
@@ -149,11 +135,8 @@ def claims(dialect: Dialect, settings: Settings) -> Group:
     too_much = f"sum by ({of_gpu}) ({shares}) > {_WHOLE}"
     # whoever has a part that nobody can say is one too many for those who cannot be added up
     unsaid = f"count by ({of_gpu}) ({claimants} unless on ({of_both}) {shares})"
-    rules.append(
-        Record(
-            GPU_CLAIMS,
-            f"{several} and on ({of_gpu}) ({too_much} or on ({of_gpu}) {unsaid})",
-            "targets that claim a GPU, where their shares add up to more than all of it or are not all known",
-        )
-    )
-    return Group("llm-serving.claims", tuple(rules), MINUTELY_SECONDS / dialect.time_scale)
+    rules += write_records(f"""
+        ## targets that claim a GPU, where their shares add up to more than all of it or are not all known
+        {GPU_CLAIMS} = {several} and on ({of_gpu}) ({too_much} or on ({of_gpu}) {unsaid})
+    """)
+    return Group("llm-serving.claims", tuple(rules), MINUTELY_SECONDS)

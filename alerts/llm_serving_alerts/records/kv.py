@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.promql import ENGINE, MODEL, TARGET, Dialect, clauses, series
-from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record, write_records
 from llm_serving_alerts.settings import Settings
 
 HITS, QUERIES = "prefix_cache_hit_tokens", "prefix_cache_query_tokens"
@@ -13,28 +13,22 @@ def kv(dialect: Dialect, settings: Settings) -> tuple[Group, Group]:
     """Numerators and denominators beside each ratio: gauges at each moment, counters once a minute."""
     return (
         Group("llm-serving.kv", tuple(_gauges(dialect))),
-        Group("llm-serving.kv.counted", tuple(_counted(dialect, settings)), MINUTELY_SECONDS / dialect.time_scale),
+        Group("llm-serving.kv.counted", tuple(_counted(dialect, settings)), MINUTELY_SECONDS),
     )
 
 
 def _gauges(dialect: Dialect) -> list[Record]:
     by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
     rules = [
-        Record(
-            "engine:llm_serving_kv_cache_usage_ratio:max",
-            dialect.one(series("kv_cache_usage_ratio"), *ENGINE),
-            "share of an engine's KV cache that live requests hold",
-        ),
-        Record(
-            "engine:llm_serving_kv_cache_usage_ratio:avg5m",
-            dialect.apply_over_time("avg_over_time", "engine:llm_serving_kv_cache_usage_ratio:max", 300),
-            "its mean over 5m",
-        ),
-        Record(
-            "model:llm_serving_kv_cache_usage_ratio:max",
-            f"max by ({by_model}) (engine:llm_serving_kv_cache_usage_ratio:max)",
-            "the fullest engine's",
-        ),
+        *write_records(f"""
+            ## share of an engine's KV cache that live requests hold
+            engine:llm_serving_kv_cache_usage_ratio:max = {dialect.one(series("kv_cache_usage_ratio"), *ENGINE)}
+            ## its mean over 5m
+            engine:llm_serving_kv_cache_usage_ratio:avg5m =
+              {dialect.apply_over_time("avg_over_time", "engine:llm_serving_kv_cache_usage_ratio:max", 300)}
+            ## the fullest engine's
+            model:llm_serving_kv_cache_usage_ratio:max = max by ({by_model}) (engine:llm_serving_kv_cache_usage_ratio:max)
+        """)
     ]
     for gauge, about in (
         ("kv_cache_used_tokens", "KV tokens that live requests hold"),
@@ -46,23 +40,18 @@ def _gauges(dialect: Dialect) -> list[Record]:
         rules.append(
             Record(f"model:llm_serving_{gauge}:sum", f"sum by ({by_model}) (target:llm_serving_{gauge}:sum)", about)
         )
-    rules.append(
-        Record(
-            "model:llm_serving_kv_cache_usage:ratio",
-            "model:llm_serving_kv_cache_used_tokens:sum / (model:llm_serving_kv_cache_capacity_tokens:sum > 0)",
-            "share of all KV tokens of a model in use",
-        )
-    )
+    rules += write_records("""
+        ## share of all KV tokens of a model in use
+        model:llm_serving_kv_cache_usage:ratio =
+          model:llm_serving_kv_cache_used_tokens:sum / (model:llm_serving_kv_cache_capacity_tokens:sum > 0)
+    """)
     limited = (
         f"engine:llm_serving_requests_running:max and on ({dialect.key(*ENGINE)}) {series('batch_limit_requests')}"
     )
-    rules.append(
-        Record(
-            "model:llm_serving_batch_utilization:ratio",
-            f"sum by ({by_model}) ({limited}) / (model:llm_serving_batch_limit_requests:sum > 0)",
-            "running requests over the limit, of the engines whose limit is known",
-        )
-    )
+    rules += write_records(f"""
+        ## running requests over the limit, of the engines whose limit is known
+        model:llm_serving_batch_utilization:ratio = sum by ({by_model}) ({limited}) / (model:llm_serving_batch_limit_requests:sum > 0)
+    """)
     return rules
 
 
@@ -76,33 +65,24 @@ def _counted(dialect: Dialect, settings: Settings) -> list[Record]:
         )
         increase = dialect.one(dialect.increase(series(f"{name}_total"), 1800), *ENGINE)
         settled = f"sum by ({by_target}) ({increase}) and on ({by_target}) target:llm_serving_settled:max"
-        rules.append(
-            Record(
-                f"model:llm_serving_{name}:increase30m",
-                f"sum by ({by_model}) ({settled})",
-                f"{about} in 30m, of settled replicas",
-            )
-        )
+        rules += write_records(f"""
+            ## {about} in 30m, of settled replicas
+            model:llm_serving_{name}:increase30m = sum by ({by_model}) ({settled})
+        """)
     least = settings.alerts["HitRateDropped"]["tokens"]
     rules += [
-        Record(
-            "model:llm_serving_prefix_cache_hit:ratio_rate5m",
-            f"model:llm_serving_{HITS}:rate5m / (model:llm_serving_{QUERIES}:rate5m > 0)",
-            "prefix hit rate over 5m",
-        ),
-        Record(
-            "model:llm_serving_prefix_cache_hit:ratio_increase30m",
-            f"model:llm_serving_{HITS}:increase30m / (model:llm_serving_{QUERIES}:increase30m >= {least:g})",
-            "prefix hit rate over 30m of settled replicas, where enough was looked up",
-        ),
+        *write_records(f"""
+            ## prefix hit rate over 5m
+            model:llm_serving_prefix_cache_hit:ratio_rate5m = model:llm_serving_{HITS}:rate5m / (model:llm_serving_{QUERIES}:rate5m > 0)
+            ## prefix hit rate over 30m of settled replicas, where enough was looked up
+            model:llm_serving_prefix_cache_hit:ratio_increase30m =
+              model:llm_serving_{HITS}:increase30m / (model:llm_serving_{QUERIES}:increase30m >= {least:g})
+        """)
     ]
-    rules.append(
-        Record(
-            "model:llm_serving_requests_waiting_with_room:sum",
-            _count_waiting_with_room(dialect, settings.panels.free_kv_below),
-            "requests that wait though KV cache and batch have room, by what limits their replica",
-        )
-    )
+    rules += write_records(f"""
+        ## requests that wait though KV cache and batch have room, by what limits their replica
+        model:llm_serving_requests_waiting_with_room:sum = {_count_waiting_with_room(dialect, settings.panels.free_kv_below)}
+    """)
     for counter, about in (("preemptions", "preemptions in 10m"), ("requests_finished", "finished requests in 10m")):
         labels = (*ENGINE, "reason") if counter == "requests_finished" else ENGINE
         increase = dialect.one(dialect.increase(series(f"{counter}_total"), 600), *labels)
@@ -111,13 +91,10 @@ def _counted(dialect: Dialect, settings: Settings) -> list[Record]:
         f"sum by ({by_model}) (target:llm_serving_{counter}:increase10m)"
         for counter in ("preemptions", "requests_finished")
     )
-    rules.append(
-        Record(
-            "model:llm_serving_preemptions_per_request:ratio_increase10m",
-            f"{preempted} / ({finished} > 0)",
-            "preemptions per finished request in 10m",
-        )
-    )
+    rules += write_records(f"""
+        ## preemptions per finished request in 10m
+        model:llm_serving_preemptions_per_request:ratio_increase10m = {preempted} / ({finished} > 0)
+    """)
     return rules
 
 
@@ -160,4 +137,4 @@ def tail(dialect: Dialect, settings: Settings) -> Group:
     ):
         one = dialect.one(series(gauge), *ENGINE)
         rules.append(Record(f"model:llm_serving_{gauge}:max", f"max by ({by_model}) ({one})", about))
-    return Group("llm-serving.tail", tuple(rules), MINUTELY_SECONDS / dialect.time_scale)
+    return Group("llm-serving.tail", tuple(rules), MINUTELY_SECONDS)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, MODEL_GPU, NODES, REPLICA, TARGET, Dialect, one_of, series
-from llm_serving_alerts.records.capacity import BEST_TOKENS, BEST_WORK, CEILINGS
+from llm_serving_alerts.records.baselines import BEST_TOKENS, BEST_WORK, CEILINGS
+from llm_serving_alerts.records.history import LACKING, REPLICA_NODES, WHOLE, of_replica
 from llm_serving_alerts.records.outliers import OUTLIER
-from llm_serving_alerts.records.replicas import LACKING, REPLICA_NODES, WHOLE, of_replica
 from llm_serving_alerts.records.targets import KIND, list_replicas
-from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record, write_records
 from llm_serving_alerts.settings import Settings
 
 CAPACITY = "target:llm_serving_capacity:best"
@@ -37,17 +37,13 @@ def node_loss(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Capacity of each ready replica by resource, what is left without the largest node, demand, and their ratio."""
     return (
         Group("llm-serving.node-loss.present", tuple(_present(dialect))),
-        Group("llm-serving.node-loss.demand", tuple(_demand(dialect)), MINUTELY_SECONDS / dialect.time_scale),
+        Group("llm-serving.node-loss.demand", tuple(_demand(dialect)), MINUTELY_SECONDS),
         Group(
             "llm-serving.node-loss.capacity",
             (*_capacity(dialect), *_records_without_largest_node(dialect, settings)),
-            MINUTELY_SECONDS / dialect.time_scale,
+            MINUTELY_SECONDS,
         ),
-        Group(
-            "llm-serving.node-loss.load",
-            (*_loads(dialect), *_required(dialect, settings)),
-            MINUTELY_SECONDS / dialect.time_scale,
-        ),
+        Group("llm-serving.node-loss.load", (*_loads(dialect), *_required(dialect, settings)), MINUTELY_SECONDS),
     )
 
 
@@ -105,30 +101,23 @@ def _rising(dialect: Dialect) -> Mapping[str, str]:
 
 
 def _demand(dialect: Dialect) -> Iterable[Record]:
-    yield Record(
-        "model:llm_serving_reference_work:rate5m",
-        f"sum by ({dialect.labels(*MODEL)}) (target:llm_serving_reference_work:rate5m)",
-        "reference seconds of work that a model's replicas do per second",
-    )
     by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
     waiting, waits = "model:llm_serving_requests_waiting:sum", "target:llm_serving_requests_waiting:sum"
     stands = f"{waits} > 0 and on ({by_target}) sum by ({by_target}) (target:llm_serving_phase_tokens:rate5m) == 0"
     sick = f"({OUTLIER} or on ({by_target}) {stands})"
-    yield Record(
-        _AT_SICK,
-        f"sum by ({by_model}) ((target:llm_serving_requests_running:sum + {waits}) and on ({by_target}) {sick})",
-        "requests at replicas that are unlike their peers, or make no token while requests wait",
-    )
     # with a restart they all come to its peers at once, for as long as it takes these to get through
     handed_on = dialect.apply_over_time("max_over_time", _AT_SICK, _HANDED_ON_SECONDS)
     not_for_room = " + ".join(
         f"({one} or {waiting} * 0)" for one in (f"sum by ({by_model}) ({waits} and on ({by_target}) {sick})", handed_on)
     )
-    yield Record(
-        "model:llm_serving_requests_in_system:sum",
-        f"model:llm_serving_requests_running:sum + clamp_min({waiting} - ({not_for_room}), 0)",
-        "requests that run, or wait for room: what waits at a sick replica waits for it, also where a restart hands it on to the others",
-    )
+    yield from write_records(f"""
+        ## reference seconds of work that a model's replicas do per second
+        model:llm_serving_reference_work:rate5m = sum by ({dialect.labels(*MODEL)}) (target:llm_serving_reference_work:rate5m)
+        ## requests at replicas that are unlike their peers, or make no token while requests wait
+        {_AT_SICK} = sum by ({by_model}) ((target:llm_serving_requests_running:sum + {waits}) and on ({by_target}) {sick})
+        ## requests that run, or wait for room: what waits at a sick replica waits for it, also where a restart hands it on to the others
+        model:llm_serving_requests_in_system:sum = model:llm_serving_requests_running:sum + clamp_min({waiting} - ({not_for_room}), 0)
+    """)
     for name, level in (("requests_in_system", "sum"), ("requests_running", "sum"), ("kv_cache_used_tokens", "sum")):
         mean = dialect.apply_over_time("avg_over_time", f"model:llm_serving_{name}:{level}", 300)
         yield Record(f"model:llm_serving_{name}:avg5m", mean, f"mean of {name} over 5m")
@@ -155,11 +144,10 @@ def _records_without_largest_node(dialect: Dialect, settings: Settings) -> Itera
     number = settings.node_loss.tolerate_nodes
     each = f"count by ({dialect.labels(*MODEL, 'node')}) ({REPLICA_NODES} and on ({by_replica}) {WHOLE} == 1)"
     # a replica on two lost nodes is taken away twice: what is left is never more than that
-    yield Record(
-        LARGEST,
-        f"{_most(by_model, number, each)} and on ({by_model}) ({placed})",
-        "ready replicas that the largest node takes with it; absent where the node of one is not known",
-    )
+    yield from write_records(f"""
+        ## ready replicas that the largest node takes with it; absent where the node of one is not known
+        {LARGEST} = {_most(by_model, number, each)} and on ({by_model}) ({placed})
+    """)
     largest = _most(by_resource, number, LOST)
     for resource in RESOURCES:
         # a replica of several targets goes with any node of them
@@ -168,14 +156,12 @@ def _records_without_largest_node(dialect: Dialect, settings: Settings) -> Itera
         one = f"{REPLICA_NODES} * on ({by_replica}) group_left () {carried}"
         expr = f"sum by ({dialect.labels(*MODEL, 'node')}) ({one})"
         yield Record(LOST, expr, "capacity that goes with a node, by resource", {"resource": resource})
-    yield Record(
-        ALL, f"{total} and {complete}", "capacity of all ready replicas, by resource, where that of each is known"
-    )
-    yield Record(
-        REMAINING,
-        f"clamp_min({total} - on ({by_resource}) {largest}, 0) and {complete} and on ({by_model}) {several}",
-        "capacity that is left without the largest node, by resource; absent where no replica would be left",
-    )
+    yield from write_records(f"""
+        ## capacity of all ready replicas, by resource, where that of each is known
+        {ALL} = {total} and {complete}
+        ## capacity that is left without the largest node, by resource; absent where no replica would be left
+        {REMAINING} = clamp_min({total} - on ({by_resource}) {largest}, 0) and {complete} and on ({by_model}) {several}
+    """)
 
 
 def _most(by: str, number: int, by_node: str) -> str:
@@ -197,11 +183,10 @@ def _loads(dialect: Dialect) -> Iterable[Record]:
         yield Record(record.replace(":ratio", ":max"), largest, f"{about}, of the scarcest resource that is known")
     most = N1_LOAD.replace(":ratio", ":max")
     known = f'count by ({by_model}) ({N1_LOAD}{{resource=~"{"|".join(NEEDED)}"}}) == {len(NEEDED)}'
-    yield Record(
-        SUFFICIENT,
-        f"({most} <= bool 1) and on ({by_model}) ({most} > 1 or on ({by_model}) {known})",
-        "1 where the largest node may go, 0 where not, absent where a resource is not known",
-    )
+    yield from write_records(f"""
+        ## 1 where the largest node may go, 0 where not, absent where a resource is not known
+        {SUFFICIENT} = ({most} <= bool 1) and on ({by_model}) ({most} > 1 or on ({by_model}) {known})
+    """)
 
 
 def _phases(dialect: Dialect, record: str) -> str:
@@ -234,18 +219,15 @@ def _required(dialect: Dialect, settings: Settings) -> Iterable[Record]:
         about = "demand of the last hour and what the present slope adds until a new replica serves"
         yield Record(wanted, expr, about, {"resource": "concurrency" if resource == "running" else resource})
     ratio = "model:llm_serving_required:ratio"
-    yield Record(
-        ratio,
-        f"{wanted} / on ({by_resource}) ({ALL} > 0) * on ({by_model}) group_left () model:llm_serving_ready_replicas:sum",
-        "replicas that the demand needs, by resource",
-    )
-    yield Record(ratio, _phases(dialect, ratio), "phases: of both together", {"resource": "phases"})
     known = f'count by ({by_model}) ({ratio}{{resource=~"{"|".join(NEEDED)}"}}) == {len(NEEDED)}'
     needed = f'clamp_min(ceil(max by ({by_model}) ({ratio}{{resource!="work"}}) - 1e-9), 1) and on ({by_model}) {known}'
-    yield Record(REQUIRED, needed, "replicas that the demand needs", {"reserve": "none"})
-    yield Record(
-        REQUIRED,
-        f'sum by ({by_model}) ({REQUIRED}{{reserve="none"}}) + on ({by_model}) {LARGEST}',
-        "with reserve nodes: and those of the largest node besides",
-        {"reserve": "nodes"},
-    )
+    yield from write_records(f"""
+        ## replicas that the demand needs, by resource
+        {ratio} = {wanted} / on ({by_resource}) ({ALL} > 0) * on ({by_model}) group_left () model:llm_serving_ready_replicas:sum
+        ## phases: of both together
+        {ratio}{{resource="phases"}} = {_phases(dialect, ratio)}
+        ## replicas that the demand needs
+        {REQUIRED}{{reserve="none"}} = {needed}
+        ## with reserve nodes: and those of the largest node besides
+        {REQUIRED}{{reserve="nodes"}} = sum by ({by_model}) ({REQUIRED}{{reserve="none"}}) + on ({by_model}) {LARGEST}
+    """)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from llm_serving_alerts.external import NODE_CLOSED, SCRAPE_SECONDS, UP
 from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, NODES, REPLICA, Dialect, clauses, one_of, series
@@ -21,15 +21,35 @@ from llm_serving_alerts.records.history import (
     STATED,
     UNWANTED,
     not_ready,
+    of_replica,
 )
-from llm_serving_alerts.records.memory import unless_retired
 from llm_serving_alerts.records.node_loss import PRESENT
-from llm_serving_alerts.records.replicas import of_replica
 from llm_serving_alerts.records.rollouts import excused
 from llm_serving_alerts.records.targets import DESIRED, DOWN, WANTED_NOW
-from llm_serving_alerts.rules import Group, Record
-from llm_serving_alerts.settings import Settings
+from llm_serving_alerts.rules import Group, Record, write_records
+from llm_serving_alerts.settings import Retired, Settings
 from llm_serving_exporter.clients.stored_labels import take_exported
+from llm_serving_exporter.model.text import escape_label_value
+
+# --- How the memory of what was there ends before its horizon: by what the settings say is retired.
+
+
+def unless_retired(
+    dialect: Dialect, settings: Settings, expression: str, select: Callable[[str], str], *level: str
+) -> str:
+    """The expression without what is retired. `select`: matchers -> series of the same level that are there as long as the expression may
+    hold; an entry of the settings chooses among them."""
+    on = dialect.labels(*level)
+    for one in settings.retired:
+        now = f"unless on ({on}) ({select(_matchers(one))}) * 0 + time() < {one.until_unix_seconds:.0f}"
+        expression = f"{expression}\n{clauses(('the settings say that it is retired until then', now))}"
+    return expression
+
+
+def _matchers(one: Retired) -> str:
+    labels = {"model_name": one.model_name, **({"role": one.role} if one.role else {}), **one.labels}
+    return ",".join(f'{name}="{escape_label_value(text)}"' for name, text in labels.items())
+
 
 EXPORTERS_OF_JOB = "job:llm_serving_exporters:count"
 LOST_NODES = "node:llm_serving_lost:bool"
@@ -57,18 +77,12 @@ def exporters(dialect: Dialect, settings: Settings) -> Group:
     stated = f"max by ({dialect.key('job', 'instance', 'mode', 'node')}) ({take_exported(series('exporter_mode_info'), 'node')})"
     return Group(
         "llm-serving.exporters",
-        (
-            Record(
-                EXPORTERS,
-                f"topk by ({by}) (1, {stated}) or on ({by}) max by ({by}) ({series('exporter_build_info')})",
-                "1 for each exporter that is scraped, with its mode and its node",
-            ),
-            Record(
-                EXPORTERS_OF_JOB,
-                f"count by ({dialect.key('job', 'mode')}) ({EXPORTERS}{{{NOT_IN_POD}}})",
-                "exporters of a job that are scraped, but for those in the pods of their engines",
-            ),
-        ),
+        write_records(f"""
+            ## 1 for each exporter that is scraped, with its mode and its node
+            {EXPORTERS} = topk by ({by}) (1, {stated}) or on ({by}) max by ({by}) ({series("exporter_build_info")})
+            ## exporters of a job that are scraped, but for those in the pods of their engines
+            {EXPORTERS_OF_JOB} = count by ({dialect.key("job", "mode")}) ({EXPORTERS}{{{NOT_IN_POD}}})
+        """),
     )
 
 
@@ -85,7 +99,7 @@ def known_exporters(dialect: Dialect, matchers: str = NOT_IN_POD) -> str:
 def no_answer(dialect: Dialect) -> str:
     """Scrapes that have failed for five minutes, whoever makes them: of a pair of Prometheus whose samples one store holds, one may be cut
     off."""
-    up = dialect.apply_over_time("max_over_time", UP.name, 5 * MINUTE)
+    up = dialect.apply_over_time("max_over_time", UP, 5 * MINUTE)
     return f"{dialect.bare(up, 'job', 'instance')} == 0"
 
 
@@ -108,7 +122,7 @@ def _nodes(dialect: Dialect) -> Iterator[Record]:
     alone = f"({NODES} and on ({of_target}) {answers} unless on ({of_target}) ({several}))"
     serves = f"({NODES} and on ({of_target}) target:llm_serving_ready:max == 1)"
     nobody = f"max by ({of_node}) ({silent})"
-    closed = f"(max by ({of_node}) ({take_exported(NODE_CLOSED.name, 'node')}) == 1)"
+    closed = f"(max by ({of_node}) ({take_exported(NODE_CLOSED, 'node')}) == 1)"
 
     def unless_meant(last_there: str) -> str:
         # somebody closed it, or its replicas had left it before
@@ -116,34 +130,26 @@ def _nodes(dialect: Dialect) -> Iterator[Record]:
         return f"unless on ({of_node}) {closed} and on ({of_node}) {left}"
 
     called = f"({not_ready(dialect)} {unless_meant(NODE_READY)})"
-    waited = f"min by ({of_exporter}) ({dialect.apply_over_time('min_over_time', SCRAPE_SECONDS.name, 5 * MINUTE)})"
+    waited = f"min by ({of_exporter}) ({dialect.apply_over_time('min_over_time', SCRAPE_SECONDS, 5 * MINUTE)})"
     own = known_exporters(dialect, EACH_NODE)
     silenced = (
         f"({own} and on ({of_exporter}) ({no_answer(dialect)}) and on ({of_exporter}) ({waited} > {_WAITED_SECONDS:g}))"
     )
     gone = f"({silenced} {unless_meant(NODE_ANSWERED)})"
     lost = f"max by ({of_node}) ({nobody} or {called} or {gone}) * 0 + 1 and on ({of_node}) {ON_NODE}"
-    yield Record(
-        LOST_NODES,
-        f"({lost}) unless on ({of_node}) {alone} unless on ({of_node}) {serves} or on ({of_node}) max by ({of_node}) ({ON_NODE}) * 0",
-        "1 for a node that had ready replicas and has none now, and does not answer or is not ready for Kubernetes; 0 for another",
-    )
-    yield Record(
-        LOST_REPLICAS,
-        f"{ON_NODE} * on ({of_node}) group_left () {LOST_NODES}",
-        "replicas of a model that a lost node had, 0 for a node that is there",
-    )
+    yield from write_records(f"""
+        ## 1 for a node that had ready replicas and has none now, and does not answer or is not ready for Kubernetes; 0 for another
+        {LOST_NODES} = ({lost}) unless on ({of_node}) {alone} unless on ({of_node}) {serves}
+          or on ({of_node}) max by ({of_node}) ({ON_NODE}) * 0
+        ## replicas of a model that a lost node had, 0 for a node that is there
+        {LOST_REPLICAS} = {ON_NODE} * on ({of_node}) group_left () {LOST_NODES}
+    """)
 
 
 def _models(dialect: Dialect, settings: Settings) -> Iterator[Record]:
     by_model, of_target = dialect.labels(*MODEL), dialect.key("target")
     gone = f"{HAD} unless on ({by_model}) {ALIVE} unless on ({by_model}) {UNWANTED} == 1 unless on ({by_model}) {DESIRED} == 0"
     looked = f"{gone} and on ({dialect.key()}) {somebody_looks(dialect)}"
-    yield Record(
-        VANISHED,
-        unless_retired(dialect, settings, looked, lambda matchers: f"{HAD}{{{matchers}}}", *MODEL),
-        "targets of a model that is gone with all of them",
-    )
     # a server that loads its weights refuses connections: what never answered is not there yet, but is not lost; what has been down for
     # longer was read once, as long as its exporter remembers
     up = dialect.apply_over_time("max_over_time", SEEN_TARGETS, DAY)
@@ -160,11 +166,12 @@ def _models(dialect: Dialect, settings: Settings) -> Iterator[Record]:
     asked = f"({least} and on ({by_model}) {DESIRED} and on ({by_model}) {known})"
     # those that never were there at once wait for capacity, or are a first deployment: nothing was lost (ReplicaLost tells of them)
     wanted = f"({asked} <= on ({by_model}) {MOST} or on ({by_model}) ({MOST} and on ({by_model}) {asked}))"
-    yield Record(
-        OF_TARGETS,
-        f"({wanted} or on ({by_model}) {ALIVE} + on ({by_model}) {lost} or on ({by_model}) {VANISHED}) > 0",
-        "targets of a model that should be there: wanted, known and once up, or gone",
-    )
+    yield from write_records(f"""
+        ## targets of a model that is gone with all of them
+        {VANISHED} = {unless_retired(dialect, settings, looked, lambda matchers: f"{HAD}{{{matchers}}}", *MODEL)}
+        ## targets of a model that should be there: wanted, known and once up, or gone
+        {OF_TARGETS} = ({wanted} or on ({by_model}) {ALIVE} + on ({by_model}) {lost} or on ({by_model}) {VANISHED}) > 0
+    """)
 
 
 def missing(dialect: Dialect, settings: Settings) -> Group:
@@ -194,17 +201,13 @@ def lasting(dialect: Dialect, record: str, settings: Settings, alert: str) -> st
 
 def _causes(dialect: Dialect, settings: Settings) -> Iterator[Record]:
     by_model, of_target, of_node = dialect.labels(*MODEL), dialect.key("target"), dialect.key("node")
-    yield Record(
-        UNREACHED,
-        _unreached(dialect, settings),
-        "share of a fleet's targets that is down or gone for another reason than a lost node",
-    )
     lost = lasting(dialect, LOST_REPLICAS, settings, "NodeLost")
-    yield Record(
-        LOST_SHARE,
-        f"{lost} / on ({by_model}) group_left () {OF_TARGETS} > 0 and on ({by_model}) {DOWN_RATIO} > 0",
-        "share of a model's targets that went with a lost node and that nothing has replaced",
-    )
+    yield from write_records(f"""
+        ## share of a fleet's targets that is down or gone for another reason than a lost node
+        {UNREACHED} = {_unreached(dialect, settings)}
+        ## share of a model's targets that went with a lost node and that nothing has replaced
+        {LOST_SHARE} = {lost} / on ({by_model}) group_left () {OF_TARGETS} > 0 and on ({by_model}) {DOWN_RATIO} > 0
+    """)
     nodes = f"{NODES} and on ({of_node}) {lasting(dialect, LOST_NODES, settings, 'NodeLost')} == 1"
     fleets = f"{lasting(dialect, UNREACHED, settings, 'FleetUnreachable')} > {_most_unreached(settings):g}"
     yield Record(

@@ -1,10 +1,12 @@
-"""Rollouts that make progress, and the replicas that they excuse: of workloads that kube-state-metrics knows."""
+"""Of workloads that kube-state-metrics knows: rollouts, the replicas that they excuse, and how many an autoscaler can have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from llm_serving_alerts.external import (
+    AUTOSCALER_INFO,
+    AUTOSCALER_MOST,
     GENERATIONS,
     NODE_CLOSED,
     NODE_CONDITION,
@@ -12,17 +14,19 @@ from llm_serving_alerts.external import (
     POD_CREATED,
     POD_OWNER,
     POD_READY,
-    External,
     about_workload,
     in_namespace,
     pods_owned,
+    quote,
 )
 from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, NODES, TARGET, WEEK, Dialect, clauses, series
-from llm_serving_alerts.records.node_loss import PRESENT
-from llm_serving_alerts.records.targets import group_workloads, name_model, of_fleet
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.records.node_loss import LARGEST, PRESENT
+from llm_serving_alerts.records.targets import group_workloads, in_replicas, name_model, of_fleet
+from llm_serving_alerts.rules import Group, Record, write_records
 from llm_serving_alerts.settings import Settings, Workload
 from llm_serving_exporter.clients.stored_labels import take_exported
+
+# --- Rollouts that make progress, and the replicas that they excuse: of workloads that kube-state-metrics knows.
 
 EXCUSED = "model:llm_serving_excused_replicas:sum"
 _LOAD = "model:llm_serving_load_seconds:max"
@@ -31,7 +35,7 @@ _YOUNGEST = "model:llm_serving_unready_pod_age_seconds:min"
 _PROGRESS = "model:llm_serving_rollout_progress:bool"
 _DISPLACED = "model:llm_serving_displaced_replicas:count"
 _DESIRED = "model:llm_serving_desired_replicas:max"
-_READY = "target:llm_serving_ready:max"
+_READY_TARGET = "target:llm_serving_ready:max"
 # a replica that came up is seen by rules that run every second minute
 _SLOW_SECONDS, _CAME_UP_SECONDS = 2 * MINUTE, 15 * MINUTE
 # between the end of one pod and the begin of the next there is none that could be young
@@ -44,7 +48,7 @@ def rollouts(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     if not settings.node_loss.workloads:
         return ()
     return (
-        Group("llm-serving.rollouts.load", tuple(_loads(dialect)), interval_seconds=_SLOW_SECONDS / dialect.time_scale),
+        Group("llm-serving.rollouts.load", tuple(_loads(dialect)), _SLOW_SECONDS),
         Group("llm-serving.rollouts", tuple(_records(dialect, settings))),
     )
 
@@ -60,13 +64,12 @@ def _loads(dialect: Dialect) -> Iterator[Record]:
     by_target, of_target = dialect.labels(*TARGET), dialect.key("target")
     loading = dialect.bare(series("target_state", state="loading"), "target")
     minutes = dialect.apply_over_time("sum_over_time", loading, HOUR, MINUTE)
-    came_up = f"{_READY} == 1 unless on ({by_target}) {dialect.offset(_READY, _CAME_UP_SECONDS)} == 1"
+    came_up = f"{_READY_TARGET} == 1 unless on ({by_target}) {dialect.offset(_READY_TARGET, _CAME_UP_SECONDS)} == 1"
     load = f"({came_up}) * on ({of_target}) group_left () ({minutes} > 0) * {dialect.length(MINUTE)}"
-    yield Record(
-        _LOAD,
-        f"max by ({dialect.labels(*MODEL)}) ({load})",
-        "how long a replica that has just come up was loading, in seconds",
-    )
+    yield from write_records(f"""
+        ## how long a replica that has just come up was loading, in seconds
+        {_LOAD} = max by ({dialect.labels(*MODEL)}) ({load})
+    """)
     usual = dialect.apply_over_time("quantile_over_time", f"0.5, {_LOAD}", WEEK)
     yield Record(_USUAL_LOAD, usual, "how long replicas usually load: median of 7 days")
 
@@ -79,8 +82,8 @@ def _records(dialect: Dialect, settings: Settings) -> Iterator[Record]:
         " or ".join(
             # kept apart, so that none of a model's workloads takes the place of another
             f'label_replace({name_model(one(dialect, settings, workload), labels)}, "of", "{number}", "", "")'
-            for labels, found in models
-            for number, workload in enumerate(found)
+            for labels, of_model in models
+            for number, workload in enumerate(of_model)
         )
         for one in (_youngest, _begun, _behind)
     )
@@ -95,9 +98,7 @@ def _records(dialect: Dialect, settings: Settings) -> Iterator[Record]:
         ),
     )
     yield Record(
-        _PROGRESS,
-        f"({progress}) * 0 + 1 or on ({by_model}) {_DESIRED} * 0",
-        "1 while a rollout makes progress",
+        _PROGRESS, f"({progress}) * 0 + 1 or on ({by_model}) {_DESIRED} * 0", "1 while a rollout makes progress"
     )
     yield Record(_DISPLACED, _displaced(dialect), "replicas whose node has gone or was closed, within the last hour")
     lately = dialect.apply_over_time("max_over_time", _PROGRESS, _BETWEEN_SECONDS)
@@ -131,7 +132,7 @@ def _behind(dialect: Dialect, settings: Settings, workload: Workload) -> str:
 def _youngest(dialect: Dialect, settings: Settings, workload: Workload) -> str:
     """Age of a workload's youngest pod that is not ready. Pods are known by `uid`, which no scrape renames."""
 
-    def of_pods(one: External, matchers: str) -> str:
+    def of_pods(one: str, matchers: str) -> str:
         return f"({_any(in_namespace(workload, one, matchers))})"
 
     by_pod = dialect.key("uid")
@@ -147,12 +148,65 @@ def _displaced(dialect: Dialect) -> str:
     def nodes(expression: str) -> str:
         return f"max by ({of_node}) ({take_exported(expression, 'node')})"
 
-    closed, known = NODE_CLOSED.name, NODE_INFO.name
-    ready = f'{NODE_CONDITION.name}{{condition="Ready",status="true"}}'
+    closed, known = NODE_CLOSED, NODE_INFO
+    ready = f'{NODE_CONDITION}{{condition="Ready",status="true"}}'
     gone = f"{nodes(dialect.offset(known, HOUR))} unless on ({of_node}) {nodes(known)}"
     bad = f"({nodes(f'{closed} == 1')} or {nodes(f'{ready} == 0')} or {gone})"
     stood = dialect.apply_over_time("last_over_time", NODES, HOUR)
     return (
         f"count by ({by_model}) (max by ({dialect.labels(*TARGET)}) ({stood} and on ({of_node}) {bad}"
-        f" unless on ({by_target}) {_READY} == 1))"
+        f" unless on ({by_target}) {_READY_TARGET} == 1))"
     )
+
+
+# --- How many replicas an autoscaler can have within minutes: it is no lack that it has not asked for them yet.
+
+HEADROOM = "model:llm_serving_autoscaled_survivors:ratio"
+_MOST = "model:llm_serving_autoscaled_replicas:max"
+_READY_REPLICAS = "model:llm_serving_ready_replicas:sum"
+_KINDS = {"deployment": "Deployment", "statefulset": "StatefulSet"}
+
+
+def autoscaling(dialect: Dialect, settings: Settings) -> Group:
+    """The most replicas that there can be, and how many times as many would survive a lost node then."""
+    by_model = dialect.labels(*MODEL)
+    wanted_lately = dialect.apply_over_time("max_over_time", _DESIRED, HOUR)
+    parts = [
+        *((name, f"{expression} or on ({by_model})") for name, expression in _limits(dialect, settings)),
+        ("else the most that were wanted within the hour, whose demand is asked about", wanted_lately),
+    ]
+    return Group(
+        "llm-serving.autoscaling",
+        (
+            Record(_MOST, clauses(*parts), "replicas that an autoscaler may have, or had within the last hour"),
+            *write_records(f"""
+                ## how many times as many replicas would survive the loss of the largest node if the autoscaler added what it may
+                {HEADROOM} =
+                  # replicas that survive once the autoscaler has added what it may
+                  ({_MOST} - on ({by_model}) {LARGEST})
+                  # for each that survives now
+                  / on ({by_model}) ({_READY_REPLICAS} - on ({by_model}) {LARGEST} > 0)
+                  # as long as it has got what it asked for
+                  and on ({by_model}) {_READY_REPLICAS} >= on ({by_model}) {_DESIRED}
+                  # and may have more
+                  and on ({by_model}) {_MOST} > on ({by_model}) {_READY_REPLICAS}
+            """),
+        ),
+    )
+
+
+def _limits(dialect: Dialect, settings: Settings) -> Iterator[tuple[str, str]]:
+    """What the autoscalers of all workloads of a model allow together, nothing where one of them is not said."""
+    for labels, workloads in group_workloads(dialect, settings.node_loss.workloads):
+        most = " + ".join(in_replicas(one, of_fleet(dialect, "max", _limit(dialect, one))) for one in workloads)
+        yield f"what the autoscaler of {' '.join(labels['model_name'].split())} may have", name_model(most, labels)
+
+
+def _limit(dialect: Dialect, workload: Workload) -> str:
+    name, kind = quote(workload.name), _KINDS[workload.kind]
+    which = f'scaletargetref_kind="{kind}",scaletargetref_name="{name}"'
+    most, info = (
+        f"({' or '.join(in_namespace(workload, one, matchers))})"
+        for one, matchers in ((AUTOSCALER_MOST, 'horizontalpodautoscaler!=""'), (AUTOSCALER_INFO, which))
+    )
+    return f"{most} and on ({dialect.key('horizontalpodautoscaler')}) {info}"

@@ -1,15 +1,93 @@
-"""Signals that a workload has lost: some of its replicas lack what all of them had.
-
-Kept by workload, so that pods under new names and half of an upgrade are seen. A line for each signal that is absent is all that is read:
-what has none, of a target that was looked at, is available.
-"""
+"""Signals that a workload has lost: some of its replicas lack what all of them had."""
 
 from __future__ import annotations
 
-from llm_serving_alerts.promql import MINUTE, WORKLOAD, Dialect, clauses, one_of, series
-from llm_serving_alerts.records.workloads import INTERVAL_SECONDS, READER, WORKLOADS
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.external import KUBE_REPLICAS
+from llm_serving_alerts.promql import MINUTE, TARGETS, WORKLOAD, Dialect, clauses, one_of, series
+from llm_serving_alerts.rules import Group, Record, write_records
 from llm_serving_alerts.settings import Settings
+from llm_serving_exporter.clients.stored_labels import take_exported
+
+# --- Which workload each target belongs to, how many of its replicas answer, and how many are wanted.
+#
+# A workload is what lasts while pods come and go: the same model, role, runtime and workload of the same fleet. Hosts without Kubernetes
+# have no workload; there it is the model, role and runtime.
+
+WORKLOADS = "target:llm_serving_workload:info"
+ANSWERING = "workload:llm_serving_answering_replicas:count"
+WANTED = "workload:llm_serving_wanted_replicas:sum"
+# the version of the exporter that reads it: what another version can read may be more or less
+READER = "reader"
+# what lasts is looked at once a minute
+INTERVAL_SECONDS = MINUTE
+_BELONGS = ("workload", "workload_kind", "namespace")
+
+
+def workloads(dialect: Dialect, settings: Settings) -> Group:
+    """Targets that answer with their workload, and workloads with their replicas."""
+    by_workload = dialect.labels(*WORKLOAD)
+    return Group(
+        "llm-serving.workloads",
+        write_records(f"""
+            ## 1 for a target that is ready, 0 for one whose answer nobody can read, with its workload; reader: the exporter's version
+            {WORKLOADS} = {_info(dialect)}
+            ## replicas of a workload that answer
+            {ANSWERING} = count by ({by_workload}) ({WORKLOADS})
+            ## pods that kube-state-metrics says are wanted of a workload that has replicas
+            {WANTED} = sum by ({by_workload}) ({_wanted(dialect)})
+        """),
+        INTERVAL_SECONDS,
+    )
+
+
+# what is known of a target, from the most to the least
+_KNOWN_BEST = ('model_name!="",version!=""', 'model_name!=""', "")
+
+
+def _info(dialect: Dialect) -> str:
+    of_target, of_exporter = dialect.key("target"), dialect.key("instance", "job")
+    build = take_exported(series("exporter_build_info"), "version")
+    version = f'label_replace({build}, "{READER}", "$1", "version", "(.+)")'
+    reader = f"topk by ({of_exporter}) (1, max by ({dialect.key('instance', 'job', READER)}) ({version}))"
+    labels = dialect.key("target", "runtime", "version", "model_name", "role", READER)
+    # of several exporters one that has read it, and knows the most; without the exporter's own series nobody knows who reads
+    known = f" or on ({of_target}) ".join(
+        f"({info} * on ({of_exporter}) group_left ({READER}) ({reader}) or on ({of_exporter}, target) {info})"
+        for info in (series("target_info", matchers) for matchers in _KNOWN_BEST)
+    )
+    one = f"topk by ({of_target}) (1, max by ({labels}) ({known}))"
+    placed = ", ".join(dict.fromkeys((*dialect.own, *_BELONGS)))
+    return clauses(
+        ("what it is, and who reads it", f"({one})"),
+        ("what it belongs to", f"* on ({of_target}) group_left ({placed}) {TARGETS}"),
+        ("whether it answers", f"* on ({of_target}) group_left () ({_answers(dialect)})"),
+    )
+
+
+def _answers(dialect: Dialect) -> str:
+    """1 for a target that somebody reads, 0 for one that answers and that nobody can read any more."""
+    of_target = dialect.key("target")
+    ready, unknown = (dialect.bare(series("target_state", state=state), "target") for state in ("ready", "unknown"))
+    read_before = series("signal_available", reason="target_down")
+    return f"{ready} == 1 or on ({of_target}) ({unknown} == 1) * 0 and on ({of_target}) {read_before}"
+
+
+def _wanted(dialect: Dialect) -> str:
+    """Of each kind that kube-state-metrics has in its default configuration, by namespace and name; one that is scraped without
+    `honor_labels` has the namespace as exported_namespace."""
+    of_object = dialect.key("namespace", "workload")
+    by_kind = []
+    for kind, (wanted, name) in KUBE_REPLICAS.items():
+        named = f'label_replace({take_exported(wanted, "namespace")}, "workload", "$1", "{name}", "(.+)")'
+        ours = f'max by ({dialect.labels(*WORKLOAD, "workload_kind", "namespace")}) ({WORKLOADS}{{workload_kind="{kind}"}})'
+        by_kind.append(f"{ours} * 0 + on ({of_object}) group_left () max by ({of_object}) ({named})")
+    return " or ".join(by_kind)
+
+
+# --- Signals that a workload has lost: some of its replicas lack what all of them had.
+#
+# Kept by workload, so that pods under new names and half of an upgrade are seen. A line for each signal that is absent is all that is
+# read: what has none, of a target that was looked at, is available.
 
 LOST = "workload:llm_serving_lost_signals:count"
 _SEEN = "workload:llm_serving_answering:bool"
@@ -47,17 +125,15 @@ def _lost(dialect: Dialect) -> Group:
     of_signal = dialect.labels(*WORKLOAD, "signal")
     return Group(
         "llm-serving.signals",
-        (
-            Record(
-                LOST,
-                clauses(
-                    ("lacking now", _count_lacking(dialect, "version", "signal", "reason")),
-                    ("all replicas had it", f"and on ({of_signal}) {was_whole}"),
-                ),
-                "replicas that lack a signal which all of the workload had, by version and reason",
-            ),
-        ),
-        INTERVAL_SECONDS / dialect.time_scale,
+        write_records(f"""
+            ## replicas that lack a signal which all of the workload had, by version and reason
+            {LOST} =
+              # lacking now
+              {_count_lacking(dialect, "version", "signal", "reason")}
+              # all replicas had it
+              and on ({of_signal}) {was_whole}
+        """),
+        INTERVAL_SECONDS,
     )
 
 
@@ -77,19 +153,16 @@ def _memory(dialect: Dialect, settings: Settings) -> Group:
     return Group(
         "llm-serving.signals.memory",
         (
-            Record(
-                _SEEN,
-                f"{replicas} > bool 0",
-                "1 at each moment at which replicas of a workload answer, by the version of the exporters that read them",
-            ),
-            Record(
-                _BROKEN,
-                clauses(
-                    ("a replica lacks it", f"{_count_lacking(dialect, READER, 'signal')} > bool 0"),
-                    ("no replica has it: nothing to do, or not asked for", f"or on ({of_signal}) ({everywhere}) * 0"),
-                ),
-                "1 at each moment at which a replica of a workload lacks a signal, 0 at which nobody has it for a reason that is none",
-            ),
+            *write_records(f"""
+                ## 1 at each moment at which replicas of a workload answer, by the version of the exporters that read them
+                {_SEEN} = {replicas} > bool 0
+                ## 1 at each moment at which a replica of a workload lacks a signal, 0 at which nobody has it for a reason that is none
+                {_BROKEN} =
+                  # a replica lacks it
+                  {_count_lacking(dialect, READER, "signal")} > bool 0
+                  # no replica has it: nothing to do, or not asked for
+                  or on ({of_signal}) ({everywhere}) * 0
+            """),
             Record(
                 WHOLE,
                 clauses(
@@ -100,7 +173,7 @@ def _memory(dialect: Dialect, settings: Settings) -> Group:
                 "moments within the memory at which all replicas of a workload had a signal that one lacks now, six or more",
             ),
         ),
-        MOMENT_SECONDS / dialect.time_scale,
+        MOMENT_SECONDS,
     )
 
 

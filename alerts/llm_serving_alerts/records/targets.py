@@ -2,16 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from llm_serving_alerts.external import wanted_replicas
-from llm_serving_alerts.identity_labels import STATED_BY_WORKLOAD
 from llm_serving_alerts.promql import DAY, MODEL, NODES, REPLICA, TARGET, Dialect, series
-from llm_serving_alerts.records.history import ALIVE, SEEN_TARGETS, STATED
-from llm_serving_alerts.records.replicas import WHOLE, join_ranks, of_replica
-from llm_serving_alerts.records.stated import EXPECTED, KNOWN, keep_clear, stated
-from llm_serving_alerts.rules import Group, Record
-from llm_serving_alerts.settings import Settings, Workload
+from llm_serving_alerts.records.history import ALIVE, SEEN_TARGETS, STATED, WHOLE, join_ranks, of_replica
+from llm_serving_alerts.rules import Group, Record, write_records
+from llm_serving_alerts.settings import STATED_BY_WORKLOAD, Settings, Workload
+
+# --- What is stated of a model's replicas (how many are expected, what their drills came to): which fleet it is about.
+#
+# It is stated for a model and role, with labels that tell fleets apart. Where one of `identity_labels` is left out there, or on the
+# targets, the two do not meet by their labels, and a fleet that is well would look as if all of it were lost.
+
+KNOWN = "model:llm_serving_targets:count"
+EXPECTED = "model:llm_serving_expected_replicas:max"
+SUCCEEDED = "model:llm_serving_drill_success_timestamp_seconds:max"
+FAILED = "model:llm_serving_drill_failed:max"
+# before the name of a label of which all fleets of a model have the same
+_ONLY = "only_"
+
+
+def stated(dialect: Dialect) -> Iterator[Record]:
+    """Whatever is stated of a model, with the labels of the fleet that is meant; none where only labels of the scrape tell fleets apart."""
+    if dialect.own:
+        for record, expression, about in (
+            (EXPECTED, dialect.stated(series("expected_replicas")), "replicas that expected_replicas states"),
+            (
+                SUCCEEDED,
+                dialect.stated(series("drill_last_success_timestamp_seconds")),
+                "when a drill last passed, as a Unix time",
+            ),
+            (FAILED, failed_drills(dialect), "1 where the last drill failed"),
+        ):
+            yield Record(record, _place(dialect, expression), f"{about}, of the fleet that it is about")
+
+
+def failed_drills(dialect: Dialect) -> str:
+    """1 for each model whose last drill failed, by exporter."""
+    by_model, by_exporter = dialect.labels(*MODEL), dialect.labels(*MODEL, "instance")
+    run = dialect.stated(series("drill_last_run_timestamp_seconds"))
+    # of two exporters with a file of results each, the one that knows of the later drill
+    last = f"{run} == on ({by_model}) group_left () max by ({by_model}) ({run})"
+    return f"{dialect.stated(series('drill_last_verdict', verdict='failed'))} == 1 and on ({by_exporter}) ({last})"
+
+
+def _place(dialect: Dialect, expression: str) -> str:
+    """A label that is not stated is that of the fleets of this model and role where all of them have the same; else it stays out."""
+    by_model, of_all = dialect.labels(*MODEL), dialect.key(*MODEL)
+    written = f"max by ({by_model}) ({expression})"
+    filled = written
+    for name in dialect.own:
+        values = f"max by ({dialect.key(*MODEL, name)}) ({KNOWN})"
+        only = f"({values} and on ({of_all}) count by ({of_all}) ({values}) == 1)"
+        either = f'label_replace({only}, "{_ONLY}{name}", "$1", "{name}", "(.*)") or on ({of_all}) {KNOWN}'
+        one = f"max by ({dialect.key(*MODEL, _ONLY + name)}) (({either}) > bool 0)"
+        # what is stated stays
+        joined = f"{filled} * on ({of_all}) group_left ({_ONLY}{name}) {one}"
+        filled = f'label_replace({joined}, "{_ONLY}{name}", "$1", "{name}", "(.+)")'
+    # two that come to mean the same fleet are one
+    filled = f"max by ({dialect.key(*MODEL, *(_ONLY + name for name in dialect.own))}) ({filled})"
+    for name in dialect.own:
+        filled = f'label_replace({filled}, "{name}", "$1", "{_ONLY}{name}", "(.*)")'
+    exact = f"{written} and on ({by_model}) {KNOWN}"
+    gone = f"{written} unless on ({of_all}) {KNOWN}"
+    return f"{exact} or on ({by_model}) max by ({by_model}) ({filled}) or on ({by_model}) {gone}"
+
+
+def keep_clear(dialect: Dialect, record: str) -> str:
+    """What is stated of a fleet that is there, or of one that none of those that are there can be. What may be about one of them, and does
+    not say so, counts for none."""
+    by_model, of_all = dialect.labels(*MODEL), dialect.key(*MODEL)
+    clear = [f"{record} and on ({by_model}) {KNOWN}", f"{record} unless on ({of_all}) {KNOWN}"]
+    for name in dialect.own:
+        # all fleets that are there have this label, and none of them this value of it
+        other = f'{record}{{{name}!=""}} unless on ({dialect.key(*MODEL, name)}) {KNOWN}'
+        clear.append(f'{other} unless on ({of_all}) {KNOWN}{{{name}=""}}')
+    return f"({' or '.join(clear)})"
+
+
+def keep_unclear(dialect: Dialect, record: str) -> str:
+    """The rest of it."""
+    return f"{record} unless on ({dialect.labels(*MODEL)}) {keep_clear(dialect, record)}"
+
 
 SETTLED = "target:llm_serving_settled:max"
 KIND = "target:llm_serving_kind:max"
@@ -46,59 +119,34 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
                 f"{known(dialect)} * on ({of_target}) group_left () min by ({of_target}) ({series('target_state', state='down')})",
                 "1 for a target that every exporter of it says is down, 0 for another; front ends included",
             ),
-            Record(
-                ALIVE,
-                f"sum by ({by_model}) (1 - max by ({by_replica}) ({of_replica(dialect, DOWN)}))",
-                "replicas of a model no target of which is down, front ends included",
-            ),
-            Record(
-                SETTLED,
-                f"target:llm_serving_ready:max == 1 and on ({of_target})"
-                f" {dialect.age(started)} > {dialect.length(settings.baseline.settle_seconds)}",
-                "1 for a ready replica that started long enough ago to be measured",
-            ),
-            Record(
-                "target:llm_serving_gpus:max",
-                f"{replicas} * on ({of_target}) group_left (gpu_name) {gpus}",
-                "GPUs of a replica, with their kind",
-            ),
-            Record(
-                KIND,
-                f"(target:llm_serving_gpus:max > bool 0) or on ({by_target}) (target:llm_serving_ready:max * 0 + 1)",
-                "1 for each replica with the kind of its GPUs, no gpu_name where that is not known",
-            ),
-            Record(
-                KNOWN,
-                f"count by ({by_model}) (count by ({by_replica}) ({of_replica(dialect, replicas)}))",
-                "replicas that some exporter knows, in whatever state",
-            ),
-            Record(
-                "model:llm_serving_ready_replicas:sum",
-                f"sum by ({by_model}) ({WHOLE})",
-                "replicas that serve",
-            ),
+            *write_records(f"""
+                ## replicas of a model no target of which is down, front ends included
+                {ALIVE} = sum by ({by_model}) (1 - max by ({by_replica}) ({of_replica(dialect, DOWN)}))
+                ## 1 for a ready replica that started long enough ago to be measured
+                {SETTLED} = target:llm_serving_ready:max == 1 and on ({of_target})
+                  {dialect.age(started)} > {dialect.length(settings.baseline.settle_seconds)}
+                ## GPUs of a replica, with their kind
+                target:llm_serving_gpus:max = {replicas} * on ({of_target}) group_left (gpu_name) {gpus}
+                ## 1 for each replica with the kind of its GPUs, no gpu_name where that is not known
+                {KIND} = (target:llm_serving_gpus:max > bool 0) or on ({by_target}) (target:llm_serving_ready:max * 0 + 1)
+                ## replicas that some exporter knows, in whatever state
+                {KNOWN} = count by ({by_model}) (count by ({by_replica}) ({of_replica(dialect, replicas)}))
+                ## replicas that serve
+                model:llm_serving_ready_replicas:sum = sum by ({by_model}) ({WHOLE})
+            """),
             *stated(dialect),
-            Record(
-                WANTED_NOW,
-                f" or on ({by_model}) ".join(desired),
-                "replicas that are wanted: kube-state-metrics where it is configured, else expected_replicas",
-            ),
-            Record(
-                DESIRED,
-                f"{WANTED_NOW} or on ({by_model}) {remembered}",
-                "the same, or what an exporter expected that is gone since",
-            ),
-            Record(
-                "model:llm_serving_nodes:count",
-                f"count by ({by_model}) (count by ({dialect.labels(*MODEL, 'node')}) "
-                f"({NODES} and on ({by_target}) target:llm_serving_ready:max == 1))",
-                "nodes that ready replicas stand on",
-            ),
-            Record(
-                "model:llm_serving_gpus:sum",
-                f"sum by ({by_model}) (target:llm_serving_gpus:max and on ({by_target}) target:llm_serving_ready:max == 1)",
-                "GPUs of the ready replicas",
-            ),
+            *write_records(f"""
+                ## replicas that are wanted: kube-state-metrics where it is configured, else expected_replicas
+                {WANTED_NOW} = {f" or on ({by_model}) ".join(desired)}
+                ## the same, or what an exporter expected that is gone since
+                {DESIRED} = {WANTED_NOW} or on ({by_model}) {remembered}
+                ## nodes that ready replicas stand on
+                model:llm_serving_nodes:count = count by ({by_model}) (count by ({dialect.labels(*MODEL, "node")})
+                  ({NODES} and on ({by_target}) target:llm_serving_ready:max == 1))
+                ## GPUs of the ready replicas
+                model:llm_serving_gpus:sum = sum by ({by_model}) (target:llm_serving_gpus:max
+                  and on ({by_target}) target:llm_serving_ready:max == 1)
+            """),
         ),
     )
 
@@ -130,13 +178,13 @@ def of_kind(dialect: Dialect, by_replica: str) -> str:
 
 def group_workloads(dialect: Dialect, workloads: Iterable[Workload]) -> list[tuple[dict[str, str], list[Workload]]]:
     """Those of one model and role together, with the labels that they share, in the order of the settings."""
-    found: dict[tuple[tuple[str, str], ...], list[Workload]] = {}
+    by_labels: dict[tuple[tuple[str, str], ...], list[Workload]] = {}
     for workload in workloads:
         stated = {name: getattr(workload, field) for name, field in STATED_BY_WORKLOAD.items()} | dict(workload.labels)
         of_model = {"model_name": workload.model_name, "role": workload.role}
         labels = of_model | {name: stated[name] for name in dialect.own}
-        found.setdefault(tuple(labels.items()), []).append(workload)
-    return [(dict(labels), workloads) for labels, workloads in found.items()]
+        by_labels.setdefault(tuple(labels.items()), []).append(workload)
+    return [(dict(labels), workloads) for labels, workloads in by_labels.items()]
 
 
 def _desired(dialect: Dialect, labels: Mapping[str, str], workloads: list[Workload]) -> str:

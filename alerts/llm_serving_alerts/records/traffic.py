@@ -1,10 +1,14 @@
-"""What is served: tokens by phase, requests by how they ended, queues, latencies with their clipping."""
+"""What is served: tokens by phase, requests, queues, latencies with their clipping; and engines that stand still meanwhile."""
 
 from __future__ import annotations
 
-from llm_serving_alerts.promql import ENGINE, MODEL, TARGET, Dialect, buckets, series
-from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
+from llm_serving_alerts.promql import ENGINE, MINUTE, MODEL, TARGET, Dialect, buckets, clauses, series
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record, write_records
 from llm_serving_alerts.settings import Settings
+from llm_serving_exporter.catalogue.health import ASKED_WHETHER_LIVE
+from llm_serving_exporter.catalogue.standstill import GIVEN_UP_FROM, LONGER, MOVES, SAYS_WHAT_IS_DONE, SAYS_WHAT_RUNS
+
+# --- What is served: tokens by phase, requests by how they ended, queues, latencies with their clipping.
 
 PHASES = {"prefill": "prefill_tokens_total", "decode": "decode_tokens_total"}
 RATE_SECONDS = 300.0
@@ -24,7 +28,7 @@ def traffic(dialect: Dialect, settings: Settings) -> tuple[Group, Group]:
     """Tokens, requests and queues by engine, target and model. What only people look at: once a minute."""
     return (
         Group("llm-serving.traffic", tuple(_tokens_and_queues(dialect))),
-        Group("llm-serving.traffic.requests", tuple(_requests(dialect)), MINUTELY_SECONDS / dialect.time_scale),
+        Group("llm-serving.traffic.requests", tuple(_requests(dialect)), MINUTELY_SECONDS),
     )
 
 
@@ -68,13 +72,11 @@ def _tokens_and_queues(dialect: Dialect) -> list[Record]:
         )
         for level, by in (("target", by_target), ("model", by_model))
     ]
-    rules.append(
-        Record(
-            "model:llm_serving_phase_tokens_per_gpu:rate5m",
-            f"model:llm_serving_phase_tokens:rate5m / on ({by_model}) group_left () model:llm_serving_gpus:sum",
-            "tokens/s per GPU of the ready replicas",
-        )
-    )
+    rules += write_records(f"""
+        ## tokens/s per GPU of the ready replicas
+        model:llm_serving_phase_tokens_per_gpu:rate5m = model:llm_serving_phase_tokens:rate5m
+          / on ({by_model}) group_left () model:llm_serving_gpus:sum
+    """)
     for gauge, about in (("requests_running", "requests in the batch"), ("requests_waiting", "requests that wait")):
         rules.append(Record(f"engine:llm_serving_{gauge}:max", dialect.one(series(gauge), *ENGINE), about))
         for level, by in (("target", by_target), ("model", by_model)):
@@ -83,13 +85,10 @@ def _tokens_and_queues(dialect: Dialect) -> list[Record]:
             )
     running, waiting = (f"engine:llm_serving_requests_{state}:max" for state in ("running", "waiting"))
     same = dialect.key(*ENGINE)
-    rules.append(
-        Record(
-            IN_FLIGHT,
-            f"{running} + on ({dialect.labels(*ENGINE)}) ({waiting} or on ({same}) {running} * 0)",
-            "requests that run or wait; where an engine says no queue, those that run",
-        )
-    )
+    rules += write_records(f"""
+        ## requests that run or wait; where an engine says no queue, those that run
+        {IN_FLIGHT} = {running} + on ({dialect.labels(*ENGINE)}) ({waiting} or on ({same}) {running} * 0)
+    """)
     return rules
 
 
@@ -105,7 +104,7 @@ def latency(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
         Group(
             f"llm-serving.latency.{histogram.removesuffix('_seconds').replace('_', '-')}",
             tuple(rule for span in spans for rule in _latencies(dialect, histogram, span)),
-            MINUTELY_SECONDS / dialect.time_scale,
+            MINUTELY_SECONDS,
         )
         for histogram, spans in LATENCIES.items()
     )
@@ -115,11 +114,10 @@ def _latencies(dialect: Dialect, histogram: str, span: str) -> list[Record]:
     record = f"model:llm_serving_{histogram}_bucket:rate{span}"
     of_5m = f"model:llm_serving_{histogram}_bucket:rate5m"
     rules = [
-        Record(
-            record,
-            common_edges(dialect, histogram) if span == "5m" else _over_10m(dialect, of_5m),
-            f"events/s up to each edge over {span}, at the edges that all engines have",
-        )
+        *write_records(f"""
+            ## events/s up to each edge over {span}, at the edges that all engines have
+            {record} = {common_edges(dialect, histogram) if span == "5m" else _over_10m(dialect, of_5m)}
+        """)
     ]
     rules += [
         Record(
@@ -135,13 +133,10 @@ def _latencies(dialect: Dialect, histogram: str, span: str) -> list[Record]:
         return rules
     by = dialect.labels(*MODEL)
     top = f'max by ({by}) ({record}{{le!="+Inf"}})'
-    rules.append(
-        Record(
-            f"model:llm_serving_{histogram}:above_top_edge_ratio_rate{span}",
-            f'1 - {top} / (sum by ({by}) ({record}{{le="+Inf"}}) > 0)',
-            "share of events above the top finite edge",
-        )
-    )
+    rules += write_records(f"""
+        ## share of events above the top finite edge
+        model:llm_serving_{histogram}:above_top_edge_ratio_rate{span} = 1 - {top} / (sum by ({by}) ({record}{{le="+Inf"}}) > 0)
+    """)
     return rules
 
 
@@ -165,3 +160,73 @@ def common_edges(dialect: Dialect, histogram: str) -> str:
         f"sum by ({by_edge}) ({engines()})"
         f" and on ({by_edge}) (count by ({by_edge}) ({engines()}) == on ({by}) group_left () count by ({by}) ({every}))"
     )
+
+
+# --- Engines that stand still while requests wait for them: what LLMServingStalled fires on, and what `outliers` leaves out.
+
+STALLED = "engine:llm_serving_stalled_requests:max"
+_MOVES = {name: ",".join(f'reason!="{reason}"' for reason in reasons) for name, reasons in MOVES.items()}
+
+
+def stalled(dialect: Dialect, settings: Settings) -> Group:
+    """Once a minute: the alert does not wait for it."""
+    expr = find_stalled(dialect, settings.alerts["Stalled"]["range"])
+    records = (Record(STALLED, expr, "requests at each engine that stands still"),)
+    return Group("llm-serving.stalled", records, MINUTELY_SECONDS)
+
+
+def find_stalled(dialect: Dialect, span: float) -> str:
+    """PromQL: requests at each engine that has stood still for so many seconds."""
+    by_engine, of_target = dialect.key(*ENGINE), dialect.key("target")
+    longer = LONGER * span
+    least, moments = (dialect.apply_over_time(f"{how}_over_time", IN_FLIGHT, span, MINUTE) for how in ("min", "count"))
+    most = dialect.apply_over_time("max_over_time", IN_FLIGHT, longer, MINUTE)
+    # whoever waits in front of engines is given up by their clients, too
+    aborted = series("requests_finished_total", 'role!="frontend"', reason="abort")
+    gave_up = dialect.bare(dialect.increase(aborted, longer), *ENGINE)
+    # what a gauge says that is written only while there is work is no request that waits
+    runs = f"and on ({of_target}) {dialect.bare(_live(SAYS_WHAT_RUNS), 'target')}"
+    held_for_long = clauses(
+        ("requests were there for half of a longer time, since clients give up and others come", most),
+        ("of which each moment counts", f"and on ({by_engine}) {dialect.half(f'({IN_FLIGHT} > bool 0)', span)}"),
+        ("and it says at once what runs", runs),
+    )
+    come_and_go = clauses(
+        ("they come and go", f"({held_for_long})"),
+        ("or nobody is let in, and clients give up", f"or on ({by_engine}) round({gave_up}) >= {GIVEN_UP_FROM}"),
+    )
+    stuck = (
+        clauses(
+            ("requests were there all the time", f"{least} > 0"),
+            # after a restart it has not stood still all along
+            ("and the engine was, too", f"and on ({by_engine}) {moments} >= {max(1, int(span / MINUTE))}"),
+            ("and nothing has moved", f"and on ({by_engine}) {_moved(dialect, span)} == 0"),
+            ("and it says at once what runs", runs),
+        ),
+        clauses(
+            ("or for longer, in other ways", f"({come_and_go})"),
+            ("and nothing has moved in that time", f"and on ({by_engine}) {_moved(dialect, longer)} == 0"),
+        ),
+    )
+    flows = dialect.bare(" or ".join(_live(name) for name in SAYS_WHAT_IS_DONE), "target")
+    either = f" or on ({by_engine}) ".join(f"({one})" for one in stuck)
+    return clauses(
+        ("an engine stands still", f"({dialect.one(either, *ENGINE)})"),
+        ("that counts its tokens or its steps as they are made", f"and on ({of_target}) {flows}"),
+        ("and answers as if it were ready", f"and on ({of_target}) {series('target_state', state='ready')} == 1"),
+    )
+
+
+def _moved(dialect: Dialect, span: float) -> str:
+    by_engine = dialect.key(*ENGINE)
+    each = " or ".join(
+        f'label_replace(sum by ({by_engine}) ({dialect.increase(series(name, matchers), span)}), "of", "{name}", "", "")'
+        for name, matchers in _MOVES.items()
+    )
+    return f"sum by ({by_engine}) ({each})"
+
+
+def _live(signal: str) -> str:
+    if signal not in ASKED_WHETHER_LIVE:
+        raise ValueError(f"{signal} is not in ASKED_WHETHER_LIVE: the exporter does not say whether it is live")
+    return f"{series('signal_quality', signal=signal, quality='live')} == 1"

@@ -7,10 +7,12 @@ every panel has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from llm_serving_dashboards.grafana.fields import (
+    Json,
     choose_colour_mode,
     choose_soft_maximum,
     count_rows,
@@ -18,10 +20,55 @@ from llm_serving_dashboards.grafana.fields import (
     write_detail_links,
     write_scale,
     write_value_mappings,
+    write_xy_series,
 )
-from llm_serving_dashboards.grafana.patch import Changes
-from llm_serving_dashboards.grafana.xy import write_xy_series
 from llm_serving_dashboards.panels import Panel, Query, Unit, Visualization
+
+# --- Changes to JSON by dotted paths: keys that are added, replaced and removed.
+
+Drawn = TypeVar("Drawn", Panel, Query, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Generic[Drawn]):
+    """Keys by dotted path. A value is a constant, or a function of what is drawn; None leaves the key out."""
+
+    added: Mapping[str, Any] = field(default_factory=dict)  # grafanalib does not write them
+    # grafanalib writes another value, and its class has no argument for ours
+    replaced: Mapping[str, Any] = field(default_factory=dict)
+    # Grafana 12 ignores them, migrates them, or reads them as something that is not meant
+    removed: tuple[str, ...] = ()
+
+
+def apply_changes(written: Json, changes: Changes[Drawn], drawn: Drawn) -> Json:
+    """A copy of `written` with the changes. Keys whose value is None are left out, except in lists: the first threshold of a list starts at null."""
+    changed = _copy_with_values(written)
+    for path in changes.removed:
+        _set_value(changed, path, None)
+    for path, value in (*changes.replaced.items(), *changes.added.items()):
+        _set_value(changed, path, value(drawn) if callable(value) else value)
+    return changed
+
+
+def _copy_with_values(written: Json) -> Json:
+    return {
+        name: _copy_with_values(value) if isinstance(value, dict) else value
+        for name, value in written.items()
+        if value is not None
+    }
+
+
+def _set_value(target: Json, path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    if value is None:
+        for parent in parents:
+            target = target.get(parent, {})
+        target.pop(last, None)
+        return
+    for parent in parents:
+        target = target.setdefault(parent, {})
+    target[last] = value
+
 
 # options belong to the plugin of this version: Grafana migrates those of a panel that names none
 PLUGIN_VERSION = "12.0.0"
@@ -34,14 +81,10 @@ _CUSTOM = f"{_DEFAULTS}.custom"
 _HIDDEN_ZEROS = {"options.tooltip.hideZeros": False}
 
 
-def _read_if_set(name: str) -> Callable[[Panel], Any]:
-    return lambda panel: getattr(panel, name) or None
-
-
 _EVERY_PANEL_ADDED: Mapping[str, Any] = {
     "pluginVersion": PLUGIN_VERSION,
     # shown in place of "No data"
-    f"{_DEFAULTS}.noValue": _read_if_set("may_be_empty"),
+    f"{_DEFAULTS}.noValue": lambda panel: panel.may_be_empty or None,
     f"{_DEFAULTS}.links": write_detail_links,
 }
 _EVERY_PANEL_REMOVED = (
@@ -57,12 +100,12 @@ _EVERY_PANEL_REMOVED = (
 )
 _BOUNDS: Mapping[str, Any] = {
     f"{_DEFAULTS}.min": lambda panel: panel.minimum,
-    f"{_DEFAULTS}.max": lambda panel: panel.maximum,
+    f"{_DEFAULTS}.max": lambda panel: panel.look.maximum,
 }
 # of the panels whose class has no argument for them
 _FIELD: Mapping[str, Any] = {
-    f"{_DEFAULTS}.unit": lambda panel: panel.unit.value,
-    f"{_DEFAULTS}.decimals": lambda panel: panel.decimals,
+    f"{_DEFAULTS}.unit": lambda panel: panel.look.unit.value,
+    f"{_DEFAULTS}.decimals": lambda panel: panel.look.decimals,
     **_BOUNDS,
 }
 _OUR_FIELD: Mapping[str, Any] = {
@@ -87,7 +130,7 @@ _TIME_SERIES: Changes[Panel] = Changes(
     },
     replaced={
         # the class gives a linear scale the base of a logarithm
-        f"{_CUSTOM}.scaleDistribution": write_scale,
+        f"{_CUSTOM}.scaleDistribution": write_scale
     },
     removed=_EVERY_PANEL_REMOVED,
 )
@@ -122,7 +165,7 @@ _TABLE: Changes[Panel] = Changes(
     added={
         **_EVERY_PANEL_ADDED,
         **_BOUNDS,
-        f"{_DEFAULTS}.decimals": lambda panel: panel.decimals,
+        f"{_DEFAULTS}.decimals": lambda panel: panel.look.decimals,
         f"{_DEFAULTS}.mappings": write_value_mappings,
         f"{_DEFAULTS}.color.mode": choose_colour_mode,
         f"{_CUSTOM}.minWidth": 80,
@@ -151,7 +194,7 @@ _HEATMAP: Changes[Panel] = Changes(
         "options": lambda panel: {
             "calculate": False, "cellGap": 1, "legend": {"show": True}, "showValue": "never",
             # the engine's own edges: a cell is what lies between two of them
-            "rowsFrame": {"layout": "le"}, "yAxis": {"unit": panel.unit.value, "axisPlacement": "left", "reverse": False},
+            "rowsFrame": {"layout": "le"}, "yAxis": {"unit": panel.look.unit.value, "axisPlacement": "left", "reverse": False},
             "color": {"mode": "scheme", "scheme": "Turbo", "steps": 64, "scale": "exponential", "exponent": 0.5, "fill": "dark-orange",
                       "reverse": False},
             "filterValues": {"le": 1e-9}, "cellValues": {"unit": Unit.EVENTS_PER_SECOND.value}, "exemplars": {"color": "rgba(255,0,255,0.7)"},
@@ -167,7 +210,7 @@ _XY_CHART: Changes[Panel] = Changes(
         **_OUR_FIELD,
         "type": Visualization.XY_CHART.value,
         _CUSTOM: {"show": "points", "pointSize": {"fixed": 8}, "fillOpacity": 60, "scaleDistribution": {"type": "log", "log": 10}},
-        "timeFrom": _read_if_set("time_from"),
+        "timeFrom": lambda panel: panel.look.time_from or None,
         "options": {
             "mapping": "auto", "series": write_xy_series(),
             "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
@@ -216,11 +259,4 @@ QUERY_CHANGES: Changes[Query] = Changes(
 )
 
 # a row has a title and a place, nothing to draw
-ROW_CHANGES: Changes[None] = Changes(
-    removed=(
-        *_EVERY_PANEL_REMOVED,
-        "fieldConfig",
-        "targets",
-        "transformations",
-    ),
-)
+ROW_CHANGES: Changes[None] = Changes(removed=(*_EVERY_PANEL_REMOVED, "fieldConfig", "targets", "transformations"))

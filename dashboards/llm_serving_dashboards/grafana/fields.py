@@ -1,31 +1,39 @@
-"""Parts of a panel's JSON for which grafanalib has no class, or one that writes an older form of them."""
+"""Parts of a panel's JSON: legends, overrides, transformations, links."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from grafanalib import core
 
 from llm_serving_dashboards.panels import (
     REPLICA_UID,
+    Axis,
+    Board,
     Colour,
     Column,
+    Draw,
     Link,
     Panel,
-    Query,
     ThresholdStep,
     Unit,
     ValueMapping,
     Visualization,
+    X,
 )
+from llm_serving_dashboards.queries import HiddenVariable, QueryBuilder
+
+# --- Parts of a panel's JSON for which grafanalib has no class, or one that writes an older form of them.
 
 Json = dict[str, Any]
 
 
 def choose_colour_mode(panel: Panel) -> str:
-    """Colours come from the thresholds unless these are only drawn as lines; a number without any has the colour of text."""
-    by_value = panel.thresholds or panel.visualization is Visualization.STAT
-    return "thresholds" if by_value and not panel.draw_thresholds else "palette-classic"
+    """Colours come from the thresholds; a number without any has the colour of text."""
+    by_value = panel.look.thresholds or panel.visualization is Visualization.STAT
+    return "thresholds" if by_value else "palette-classic"
 
 
 def write_threshold_steps(steps: tuple[ThresholdStep, ...]) -> list[Json]:
@@ -38,9 +46,9 @@ def write_threshold_steps(steps: tuple[ThresholdStep, ...]) -> list[Json]:
 
 def write_value_mappings(panel: Panel) -> list[Json]:
     """A panel's values in words; of a single value also its absence, which else has the colour of the lowest threshold."""
-    if panel.visualization is Visualization.STAT and panel.may_be_empty and not panel.mappings:
+    if panel.visualization is Visualization.STAT and panel.may_be_empty and not panel.look.mappings:
         return _write_mappings((ValueMapping(None, panel.may_be_empty, Colour.UNKNOWN),))
-    return _write_mappings(panel.mappings)
+    return _write_mappings(panel.look.mappings)
 
 
 def _write_mappings(mappings: tuple[ValueMapping, ...]) -> list[Json]:
@@ -52,17 +60,17 @@ def _write_mappings(mappings: tuple[ValueMapping, ...]) -> list[Json]:
         for index, one in enumerate(mappings)
         if one.value is not None
     ]
-    found: list[Json] = [core.StatValueMappings(*items).to_json_data()] if items else []
+    written: list[Json] = [core.StatValueMappings(*items).to_json_data()] if items else []
     for index, one in enumerate(mappings):
         if one.value is None:
             result = {"text": one.text, "color": str(one.colour), "index": index}
-            found.append({"type": "special", "options": {"match": "null+nan", "result": result}})
-    return found
+            written.append({"type": "special", "options": {"match": "null+nan", "result": result}})
+    return written
 
 
 def write_scale(panel: Panel) -> Json:
     """Of the vertical axis."""
-    return {"type": "log", "log": 10} if panel.logarithmic else {"type": "linear"}
+    return {"type": "log", "log": 10} if panel.look.logarithmic else {"type": "linear"}
 
 
 # without a highest value an axis that is 0 all the time reaches up to 100, which is 10,000 %
@@ -71,9 +79,9 @@ _SOFT_MAXIMUM = {Unit.RATIO: 0.05, Unit.COUNT: 1.0, Unit.TIMES: 1.0}
 
 def choose_soft_maximum(panel: Panel) -> float | None:
     """How high the axis reaches at least."""
-    if panel.maximum is not None or panel.logarithmic:
+    if panel.look.maximum is not None or panel.look.logarithmic:
         return None
-    return _SOFT_MAXIMUM.get(panel.unit)
+    return _SOFT_MAXIMUM.get(panel.look.unit)
 
 
 # where a third of a graph is wide enough for names and a value, of 24 columns; Grafana keeps a table below a graph within 35 % of what is below the title
@@ -86,12 +94,12 @@ _COLUMN_PIXELS = 66
 
 def place_legend(panel: Panel) -> str:
     """Beside a wide graph, else below it, as below a tall one, whose third has room for names of any length."""
-    return "right" if panel.width >= _WIDE and panel.height < _TALL else "bottom"
+    return "right" if panel.look.width >= _WIDE and panel.look.height < _TALL else "bottom"
 
 
 def find_legend_width(panel: Panel) -> int | None:
     """In pixels: a third of the graph; None: all of it."""
-    return panel.width * _COLUMN_PIXELS // 3 if place_legend(panel) == "right" else None
+    return panel.look.width * _COLUMN_PIXELS // 3 if place_legend(panel) == "right" else None
 
 
 def write_link(link: Link) -> list[Json]:
@@ -106,11 +114,9 @@ def write_link(link: Link) -> list[Json]:
 
 def write_detail_links(panel: Panel) -> list[Json] | None:
     """A click on the value opens the details, with the variables and the time range of this dashboard."""
-    if panel.link is not None:
-        return write_link(panel.link)
-    if not panel.detail_uid:
+    if not panel.look.detail_uid:
         return None
-    url = f"/d/{panel.detail_uid}?${{__url_time_range}}&${{__all_variables}}"
+    url = f"/d/{panel.look.detail_uid}?${{__url_time_range}}&${{__all_variables}}"
     return [{"title": "Details", "url": url, "targetBlank": False}]
 
 
@@ -133,11 +139,11 @@ def write_transformations(panel: Panel, identity: tuple[str, ...]) -> list[Json]
         "indexByName": {name: place for place, name in enumerate(names)},
         "renameByName": {name: column.title for name, column in zip(names, panel.columns, strict=True)},
     }
-    if panel.sorted_by is None:
+    if panel.look.sorted_by is None:
         # names in alphabetical order, values from the largest
         kept, before, after = names, [], [_sort(first.title, isinstance(first.source, int))]
     else:
-        by = _name_field(panel.sorted_by, panel)
+        by = _name_field(panel.look.sorted_by, panel)
         # Grafana sorts by one field, and keeps the order of what is equal
         kept, before, after = [*dict.fromkeys((*names, by))], [_sort(names[0], False), _sort(by, True)], []
         if by not in names:
@@ -153,7 +159,7 @@ def write_transformations(panel: Panel, identity: tuple[str, ...]) -> list[Json]
     return [
         {"id": "labelsToFields", "options": {"mode": "columns"}},
         {"id": "merge", "options": {}},
-        *(alike if panel.one_value else _drop_empty(panel, identity)),
+        *(alike if panel.look.one_value else _drop_empty(panel, identity)),
         {"id": "filterFieldsByName", "options": {"include": {"names": kept}}},
         *before,
         {"id": "organize", "options": organized},
@@ -179,94 +185,243 @@ def _sort(field: str, descending: bool) -> Json:
 def _name_field(source: str | int, panel: Panel) -> str:
     if isinstance(source, str):
         return source
-    if panel.one_value or len(panel.queries) == 1:
+    if panel.look.one_value or len(panel.queries) == 1:
         return "Value"
     return f"Value #{name_query(source)} (lastNotNull)"
 
 
 def count_rows(panel: Panel) -> int:
     """Of a state timeline how many rows a page has; 0: there are no pages, since there is a row a query."""
-    return panel.height - 1 if any("{{" in query.legend for query in panel.queries) else 0
+    return panel.look.height - 1 if any("{{" in query.legend for query in panel.queries) else 0
 
 
+# of an override: what it sets, by Grafana's name, and to what; None leaves it out
+Property = tuple[str, Any]
 _CELL = "${__value.raw:percentencode}"
 
 
-def write_replica_link(uid: str, target: str) -> Json:
-    """A property: a click leads to the dashboard of one replica. `target`: Grafana's variable with its name."""
+def _override(by: str, which: str, properties: Iterable[Property]) -> list[Json]:
+    """What the fields that a matcher chooses have otherwise; nothing where that is nothing."""
+    written = [{"id": name, "value": value} for name, value in properties if value is not None]
+    return [{"matcher": {"id": by, "options": which}, "properties": written}] if written else []
+
+
+def _paint(colour: str) -> Property:
+    return "color", {"mode": "fixed", "fixedColor": str(colour)} if colour else None
+
+
+def link_replica(uid: str, target: str) -> Property:
+    """A click leads to the dashboard of one replica. `target`: Grafana's variable with its name."""
     url = f"/d/{uid}?var-target={target}&var-datasource=${{datasource}}&${{__url_time_range}}"
-    return {"id": "links", "value": [{"title": "Replica", "url": url, "targetBlank": False}]}
+    return "links", [{"title": "Replica", "url": url, "targetBlank": False}]
 
 
 def write_overrides(panel: Panel) -> list[Json]:
     """Colours of series that mean the same everywhere; unit, decimals and colours of a table's columns."""
-    found: list[Json] = [
-        {
-            "matcher": {"id": "byRegexp", "options": f"/^{word}\\b/"},
-            "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": str(colour)}}],
-        }
-        for word, colour in panel.series_colours
-    ]
-    # else a cell without a value would show the sentence for a table without rows
-    blank: list[Json] = [{"id": "noValue", "value": "–"}] if panel.may_be_empty else []  # a dash, as in our documents
+    overrides: list[Json] = []
+    for word, colour in panel.look.series_colours:
+        overrides += _override("byRegexp", f"/^{word}\\b/", [_paint(colour)])
     for number, query in enumerate(panel.queries):
-        if own := _write_own(query):
-            found.append({"matcher": {"id": "byFrameRefID", "options": name_query(number)}, "properties": own})
+        unit = None if query.unit is None else query.unit.value
+        own = ("unit", unit), _paint(query.colour), ("mappings", _write_mappings(query.mappings) or None)
+        overrides += _override("byFrameRefID", name_query(number), own)
+    # else a cell without a value would show the sentence for a table without rows
+    blank = "–" if panel.may_be_empty else None  # a dash, as in our documents
     for column in panel.columns:
-        properties = [*blank, *_write_cell(column)]
-        if isinstance(column.source, str):
-            if column.source == "target":
-                properties.append(write_replica_link(REPLICA_UID, _CELL))
-            if properties:
-                found.append({"matcher": {"id": "byName", "options": column.title}, "properties": properties})
-            continue
-        properties.insert(0, {"id": "unit", "value": column.unit.value})
-        if column.unit is Unit.MILLISECONDS_SINCE:
-            # words, not a number
-            properties.append({"id": "custom.align", "value": "left"})
-            if column.width is None:
-                properties.append({"id": "custom.width", "value": 120})
-        if column.decimals is not None:
-            properties.append({"id": "decimals", "value": column.decimals})
-        if column.thresholds:
-            thresholds = {"mode": "absolute", "steps": write_threshold_steps(column.thresholds)}
-            properties.append({"id": "thresholds", "value": thresholds})
-            properties.append({"id": "color", "value": {"mode": "thresholds"}})
-            properties.append({"id": "custom.cellOptions", "value": {"type": "color-text"}})
-        found.append({"matcher": {"id": "byName", "options": column.title}, "properties": properties})
-    return found
+        overrides += _override("byName", column.title, _write_column(column, blank))
+    return overrides
 
 
-def _write_own(query: Query) -> list[Json]:
-    """What the series of a query have otherwise than the panel."""
-    unit: list[Json] = [{"id": "unit", "value": query.unit.value}] if query.unit is not None else []
-    colour: list[Json] = (
-        [{"id": "color", "value": {"mode": "fixed", "fixedColor": query.colour}}] if query.colour else []
-    )
-    mappings: list[Json] = [{"id": "mappings", "value": _write_mappings(query.mappings)}] if query.mappings else []
-    return [*unit, *colour, *mappings]
+def _write_column(column: Column, blank: str | None) -> Iterator[Property]:
+    is_label, since = isinstance(column.source, str), column.unit is Unit.MILLISECONDS_SINCE
+    yield "unit", None if is_label else column.unit.value
+    yield "noValue", blank
+    yield from _write_cell(column)
+    if is_label:
+        yield link_replica(REPLICA_UID, _CELL) if column.source == "target" else ("links", None)
+        return
+    # words, not a number
+    yield "custom.align", "left" if since else None
+    yield "custom.width", 120 if since and column.width is None else None
+    yield "decimals", column.decimals
+    if column.thresholds:
+        yield "thresholds", {"mode": "absolute", "steps": write_threshold_steps(column.thresholds)}
+        yield "color", {"mode": "thresholds"}
+        yield "custom.cellOptions", {"type": "color-text"}
 
 
-def _write_cell(column: Column) -> list[Json]:
+def _write_cell(column: Column) -> Iterator[Property]:
     """How the cells of a column look, and where they lead."""
-    properties: list[Json] = []
-    if column.mappings:
-        properties.append({"id": "mappings", "value": _write_mappings(column.mappings)})
+    yield "mappings", _write_mappings(column.mappings) or None
     if column.mappings and column.coloured:
         whole = {"applyToRow": True} if column.colours_row else {}
-        properties.append({"id": "custom.cellOptions", "value": {"type": "color-background", "mode": "basic", **whole}})
-        properties.append({"id": "custom.align", "value": "center"})
-    if column.link is not None:
-        properties.append({"id": "links", "value": write_link(column.link)})
-    if column.hidden:
-        # of Grafana 12.0 and 12.1, and since then
-        properties.append({"id": "custom.hidden", "value": True})
-        properties.append({"id": "custom.hideFrom.viz", "value": True})
-    if column.mappings and not column.coloured:
-        # words, not numbers
-        properties.append({"id": "custom.align", "value": "left"})
-    if column.least_width is not None:
-        properties.append({"id": "custom.minWidth", "value": column.least_width})
-    if column.width is not None:
-        properties.append({"id": "custom.width", "value": column.width})
-    return properties
+        yield "custom.cellOptions", {"type": "color-background", "mode": "basic", **whole}
+        yield "custom.align", "center"
+    yield "links", None if column.link is None else write_link(column.link)
+    # of Grafana 12.0 and 12.1, and since then
+    yield "custom.hidden", column.hidden or None
+    yield "custom.hideFrom.viz", column.hidden or None
+    # words, not numbers
+    yield "custom.align", "left" if column.mappings and not column.coloured else None
+    yield "custom.minWidth", column.least_width
+    yield "custom.width", column.width
+
+
+# --- Legends without what is the same everywhere: a label is written only while the chosen series differ in it.
+#
+# Grafana's legend templates know no condition. So a hidden variable has the text for a label, `{{role}}`, or one that writes nothing, and
+# Grafana asks again which one whenever the choice or the time range changes. It needs one small query a dashboard instead of one more join
+# a panel.
+
+PREFIX = "legend_"
+# a label that no series has: Grafana writes nothing in its place
+NOTHING = "{{nothing}}"
+_SAID = re.compile(r"\{\{(\w+)\}\}")
+# a legend that names one of these names a model, a replica or a node, of which there may be one in each place
+_NAMING = {"model_name", "target", "node"}
+# in whose text a word stands before the value
+_WORDS = {"engine": "engine {{engine}}"}
+# never all that a legend says, since other words are left where they are dropped
+_MINOR = ("role", "engine")
+
+
+def list_varying(legend: str, identity: tuple[str, ...]) -> tuple[str, ...]:
+    """Labels of a legend that are written only where they vary. `identity`: the user's labels, which are added to legends that name something."""
+    said = _SAID.findall(legend)
+    added = identity if _NAMING & {*said} else ()
+    minor = tuple(label for label in _MINOR if label in said)
+    # a model is all that its legend says, a node is not: its GPU follows
+    rest = _SAID.sub(lambda match: "" if match[1] in (*_MINOR, "model_name") else match[0], legend).replace(
+        "engine", ""
+    )
+    model = ("model_name",) if "model_name" in said and rest.strip() else ()
+    node = ("node",) if {"node", "gpu"} <= {*said} else ()
+    # of a model's GPUs the kinds are not counted
+    kind = ("gpu_name",) if "gpu_name" in said and "model_name" not in said and rest.strip() != "{{gpu_name}}" else ()
+    return (*model, *node, *kind, *minor, *added)
+
+
+def write_legend(legend: str, identity: tuple[str, ...]) -> str:
+    """Grafana's template, with a variable in place of each label that may be the same everywhere. "": Grafana names the series."""
+    for label in list_varying(legend, identity):
+        text, variable = _WORDS.get(label, f"{{{{{label}}}}}"), f"${PREFIX}{label}"
+        legend = legend.replace(text, variable) if text in legend else f"{legend} {variable}"
+    return legend.strip() or "__auto"
+
+
+def blank_varying(legend: str) -> str:
+    """The name of a series, written by `write_legend`, where no label varies: Grafana keeps the spaces between them."""
+    return re.sub(rf"\${PREFIX}\w+", "", legend)
+
+
+def write_legend_variables(board: Board, queries: QueryBuilder) -> list[Json]:
+    """A hidden variable for each label that some legend of the dashboard writes only where it varies."""
+    identity = queries.settings.identity_labels
+    labels = dict.fromkeys(
+        label for panel in board.panels for query in panel.queries for label in list_varying(query.legend, identity)
+    )
+    return [write_hidden_variable(_choose_text(label, queries)) for label in labels]
+
+
+def _choose_text(label: str, queries: QueryBuilder) -> HiddenVariable:
+    text = _WORDS.get(label, f"{{{{{label}}}}}")
+    query = (
+        f'label_replace({queries.count_chosen(label)} > 1, "legend", "{text}", "", "")'
+        f' or on () label_replace(vector(0), "legend", "{NOTHING}", "", "")'
+    )
+    return HiddenVariable(f"{PREFIX}{label}", query, "legend")
+
+
+def write_hidden_variable(variable: HiddenVariable) -> Json:
+    """A variable that takes its values out of the text of a query's result."""
+    query, several = f"query_result({variable.query})", variable.several
+    return {
+        "name": variable.name, "type": "query", "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": {"query": query, "refId": variable.name}, "definition": query, "regex": f'/{variable.label}="([^"]*)"/',
+        # 2: not at the top of the dashboard; and, for `refresh`, whenever the time range changes
+        "hide": 2, "refresh": 2, "sort": 0, "includeAll": several, "multi": several, "options": [],
+        "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if several else {},
+        # another dashboard has its own
+        "skipUrlSync": True,
+    }  # fmt: skip
+
+
+# --- How the lines of a graph are drawn that are not drawn as all others are, and where a click on them leads.
+
+_SERIES_TARGET = "${__field.labels.target:percentencode}"
+
+
+def write_line_overrides(panel: Panel, identity: tuple[str, ...]) -> list[Json]:
+    """Overrides for the queries of a graph, after those for its series. `identity`: labels that legends have too."""
+    overrides: list[Json] = []
+    for number, query in enumerate(panel.queries):
+        properties = list(_write_drawing(panel, number, identity))
+        if query.replica_uid:
+            properties.append(link_replica(query.replica_uid, _SERIES_TARGET))
+        overrides += _override("byFrameRefID", name_query(number), properties)
+    return overrides
+
+
+def _write_drawing(panel: Panel, number: int, identity: tuple[str, ...]) -> Iterator[Property]:
+    draw = panel.queries[number].draw
+    if draw is Draw.LINE:
+        return
+    if draw in (Draw.MAIN, Draw.OWN):
+        yield "custom.lineWidth", 2
+        yield _paint(Colour.PLAIN if draw is Draw.OWN else "")
+        return
+    yield _paint(Colour.UNKNOWN)
+    yield "custom.lineWidth", 0.5
+    # of a band the names of the worst stand there, and the description says what it is
+    yield "custom.hideFrom", {"legend": True, "tooltip": draw is Draw.BEHIND, "viz": False}
+    if draw is Draw.TOP_EDGE:
+        # by the name of the one series that the next query has where there is a band to fill
+        yield "custom.fillBelowTo", blank_varying(write_legend(panel.queries[number + 1].legend, identity))
+        yield "custom.fillOpacity", 15
+
+
+# --- XY charts, of which grafanalib has no class: each query is a series of points or a line, on logarithmic axes.
+
+
+def write_xy_series() -> list[Json]:
+    """Every frame with a horizontal value, one for each query, is a series. Grafana 12.4 knows frames by their number only, and a query
+    without an answer has none."""
+    return [{"x": {"matcher": {"id": "byName", "options": X}}}]
+
+
+def write_xy_transformations() -> list[Json]:
+    """Labels are text: the horizontal axis needs numbers, and a line goes from the left to the right."""
+    number = {"targetField": X, "destinationType": "number"}
+    return [
+        {"id": "convertFieldType", "options": {"fields": {}, "conversions": [number]}},
+        {"id": "sortBy", "options": {"sort": [{"field": X, "desc": False}]}},
+    ]
+
+
+def write_xy_overrides(panel: Panel) -> list[Json]:
+    """The horizontal axis, then the marks of each query with the vertical one; none without axes."""
+    if panel.axes is None:
+        return []
+    horizontal, vertical = panel.axes
+    overrides = _override("byName", X, _write_axis(horizontal))
+    for number, mark in enumerate(panel.marks):
+        drawn = (
+            ("displayName", mark.title),
+            ("custom.show", "lines" if mark.size is None else "points"),
+            ("custom.lineWidth", 2),
+            ("custom.pointSize.fixed", mark.size or 1),
+            _paint(mark.colour),
+        )
+        # as Prometheus' data source calls the values of several queries
+        overrides += _override("byName", f"Value #{name_query(number)}", (*_write_axis(vertical), *drawn))
+    return overrides
+
+
+def _write_axis(axis: Axis) -> tuple[Property, ...]:
+    return (
+        ("unit", axis.unit.value),
+        ("min", axis.lowest),
+        ("max", axis.highest),
+        ("custom.axisLabel", axis.title),
+        ("custom.scaleDistribution", {"type": "log", "log": 10}),
+    )

@@ -37,16 +37,12 @@ _LONGEST_LENGTH = 15
 class Head(Struct, frozen=True):
     """An answer's status and headers, and what they say of its body."""
 
-    # of HTTP
-    status: int
-    # by their names in lower case; of several of one name the first
-    headers: Mapping[str, str]
+    status: int  # of HTTP
+    headers: Mapping[str, str]  # by their names in lower case; of several of one name the first
     # bytes of the body; None: it is chunked, or lasts until the connection ends, or the header is no length
     length: int | None
-    # whether the body comes in chunks
-    chunked: bool
-    # whether the connection ends with this answer
-    will_close: bool
+    chunked: bool  # whether the body comes in chunks
+    will_close: bool  # whether the connection ends with this answer
 
 
 class IncompleteHeadError(Exception):

@@ -481,12 +481,10 @@ DCGM_STALE_INTERVALS = 3
 class Gpus(Struct, frozen=True):
     """The GPUs of this node as last read; replaced whole."""
 
-    # the last pass, failed ones included; None before the first
-    readings: GpuReadings | None = None
+    readings: GpuReadings | None = None  # the last pass, failed ones included; None before the first
     # the last scrape of dcgm-exporter, failed ones included; None before the first, and where none is configured
     dcgm: DcgmReadings | None = None
-    # by UUID, of the last pass that did not fail
-    peaks: Mapping[str, GpuPeaks] = field(default_factory=dict)
+    peaks: Mapping[str, GpuPeaks] = field(default_factory=dict)  # by UUID, of the last pass that did not fail
 
 
 class SettingsBuilder:

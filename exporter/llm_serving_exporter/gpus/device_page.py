@@ -37,60 +37,40 @@ class Join(StrEnum):
 class PageField(Struct, frozen=True):
     """How a field of a reading stands on a page."""
 
-    # the metric's names in the exporter's releases
-    names: tuple[str, ...]
-    # the values of its type that mean "no value"
-    blanks: Mapping[float, Absence] = field(default_factory=dict)
-    # page's unit -> base unit
-    factor: float = 1.0
-    # in the page's unit; a value above it is invalid
-    highest: float = inf
-    # values of labels that a series must have
-    where: Mapping[str, str] = field(default_factory=dict)
-    # what becomes of several series
-    join: Join = Join.ONE
-    # whether the names are sources of their own, the best first, and not spellings of one
-    ranked: bool = False
-    # whether the exporter writes 0 for what the card does not tell
-    zero_is_unset: bool = False
+    names: tuple[str, ...]  # the metric's names in the exporter's releases
+    blanks: Mapping[float, Absence] = field(default_factory=dict)  # the values of its type that mean "no value"
+    factor: float = 1.0  # page's unit -> base unit
+    highest: float = inf  # in the page's unit; a value above it is invalid
+    where: Mapping[str, str] = field(default_factory=dict)  # values of labels that a series must have
+    join: Join = Join.ONE  # what becomes of several series
+    ranked: bool = False  # whether the names are sources of their own, the best first, and not spellings of one
+    zero_is_unset: bool = False  # whether the exporter writes 0 for what the card does not tell
 
 
 class DeviceTable(Struct, frozen=True):
     """A device exporter: how its page is known, whose GPUs its series are of, and what they say."""
 
-    # as the label `source` of gpu_info has it
-    name: str
-    # as people call it
-    title: str
-    # samples of which one says that the page is this exporter's
-    fingerprints: tuple[str, ...]
-    # by field of GpuReading; "temperature_celsius.gpu" for a member of a mapping
-    fields: Mapping[str, PageField]
-    # of the labels that say which GPU it is, the first that is there
-    uuid_labels: tuple[str, ...]
-    # the GPU's number on its node
-    index_label: str
-    # the product's name, or the PCI device id as 0x…; the first that is there
-    name_labels: tuple[str, ...] = ()
+    name: str  # as the label `source` of gpu_info has it
+    title: str  # as people call it
+    fingerprints: tuple[str, ...]  # samples of which one says that the page is this exporter's
+    fields: Mapping[str, PageField]  # by field of GpuReading; "temperature_celsius.gpu" for a member of a mapping
+    uuid_labels: tuple[str, ...]  # of the labels that say which GPU it is, the first that is there
+    index_label: str  # the GPU's number on its node
+    name_labels: tuple[str, ...] = ()  # the product's name, or the PCI device id as 0x…; the first that is there
     # products by their memory in bytes, for an exporter that names none
     products: Mapping[str, float] = field(default_factory=dict)
-    # the serial number that all parts of one card have; "": cards have no parts
-    card_label: str = ""
-    # which part of the card it is
-    part_label: str = ""
-    # how the card is partitioned, and the values of it that mean: not at all
-    partition_label: str = ""
+    card_label: str = ""  # the serial number that all parts of one card have; "": cards have no parts
+    part_label: str = ""  # which part of the card it is
+    partition_label: str = ""  # how the card is partitioned, and the values of it that mean: not at all
     unpartitioned: frozenset[str] = frozenset()  # in lower case
     # the others -> into how many parts, whether the page shows them all or not
     parts_of_mode: Mapping[str, int] = field(default_factory=dict)
     # the same of products that are cut otherwise, by a word of their name
     parts_of_product: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    # of its PCI vendor
-    pci_vendor: int = 0
+    pci_vendor: int = 0  # of its PCI vendor
     # fields that the exporter has of the whole card alone, on its first part
     of_whole_card: frozenset[str] = frozenset()
-    # where it says so
-    source: str = ""
+    source: str = ""  # where it says so
 
 
 def names_of(fields: Mapping[str, PageField]) -> dict[str, list[str]]:
@@ -103,9 +83,7 @@ def names_of(fields: Mapping[str, PageField]) -> dict[str, list[str]]:
 
 
 def collect_values(
-    samples: Samples,
-    fields: Mapping[str, PageField],
-    read_key: Callable[[SeriesKey], object],
+    samples: Samples, fields: Mapping[str, PageField], read_key: Callable[[SeriesKey], object]
 ) -> Iterator[tuple[object, SeriesKey, dict[str, float], dict[str, Absence]]]:
     """By GPU, in the order of their first series: its key, that series, its values in base units, and why others are not there.
 

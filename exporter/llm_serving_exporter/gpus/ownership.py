@@ -61,16 +61,11 @@ _NO_ACCELERATORS = re.compile(
 class Device(Struct, frozen=True):
     """A device that is a GPU, or may be one."""
 
-    # of the GPU or MIG instance, as NVML writes it where NVML shows it; None: not known
-    uuid: str | None
-    # of the physical device, the same for all parts of it
-    base: str
-    # whether it is one of several parts of the GPU, which share its time
-    is_part: bool = False
-    # the reason where it is not known
-    why: str = ""
-    # whether it may be no accelerator at all
-    is_doubtful: bool = False
+    uuid: str | None  # of the GPU or MIG instance, as NVML writes it where NVML shows it; None: not known
+    base: str  # of the physical device, the same for all parts of it
+    is_part: bool = False  # whether it is one of several parts of the GPU, which share its time
+    why: str = ""  # the reason where it is not known
+    is_doubtful: bool = False  # whether it may be no accelerator at all
 
 
 def find_device(
@@ -177,12 +172,9 @@ class Grants(Struct, frozen=True):
 
     # how much of each GPU or MIG instance, by UUID: 1 is all of it, None is not known
     shares: Mapping[str, float | None] = field(default_factory=dict)
-    # the physical devices
-    bases: frozenset[str] = frozenset()
-    # the reason why there are none, or why they are not known; then `shares` is empty
-    why: str = ""
-    # whether the kubelet says that there are none
-    is_none: bool = False
+    bases: frozenset[str] = frozenset()  # the physical devices
+    why: str = ""  # the reason why there are none, or why they are not known; then `shares` is empty
+    is_none: bool = False  # whether the kubelet says that there are none
 
 
 class NodeGrants:
@@ -279,12 +271,9 @@ _OF_PROCESSES = (Origin.PROCESS, Origin.ENVIRONMENT)
 class Assignment(Struct, frozen=True):
     """Which GPUs a target has, and how that is known."""
 
-    # () where they are not known
-    uuids: tuple[str, ...]
-    # a value of Origin, or "" where they are not known
-    origin: str
-    # the reason where they, or some of them, are not known
-    why: str = ""
+    uuids: tuple[str, ...]  # () where they are not known
+    origin: str  # a value of Origin, or "" where they are not known
+    why: str = ""  # the reason where they, or some of them, are not known
     # how much of each GPU or instance in `uuids` is the target's, where that is not simply all of it
     parts: Mapping[str, GpuPart] = field(default_factory=dict)
 
@@ -301,19 +290,13 @@ class Evidence(Struct, frozen=True):
     pids: Mapping[str, frozenset[int]] = field(default_factory=dict)
     # by target: GPUs that the environment of its processes names by full UUIDs
     environment: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # what the kubelet gave to whom; None: it does not say
-    grants: NodeGrants | None = None
-    # why the kubelet does not say
-    kubelet_why: str = ""
-    # why not every process of every GPU is seen here; "": each one is
-    blind: str = ""
+    grants: NodeGrants | None = None  # what the kubelet gave to whom; None: it does not say
+    kubelet_why: str = ""  # why the kubelet does not say
+    blind: str = ""  # why not every process of every GPU is seen here; "": each one is
 
 
 def assign_gpus(
-    targets: tuple[Target, ...],
-    gpus: tuple[GpuReading, ...],
-    evidence: Evidence,
-    previous: Mapping[str, Assignment],
+    targets: tuple[Target, ...], gpus: tuple[GpuReading, ...], evidence: Evidence, previous: Mapping[str, Assignment]
 ) -> dict[str, Assignment]:
     """By target: as configured; else by the kubelet; else by processes; else by their environment; else all, for an only target.
 

@@ -8,7 +8,7 @@ import pytest
 
 from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.records import record_groups
-from llm_serving_alerts.records.counted_once import ONCE, SEEN
+from llm_serving_alerts.records.cost import ONCE, SEEN
 from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_review.figures.review import Review

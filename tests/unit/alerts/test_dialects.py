@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llm_serving_alerts.evaluation_delay import delay_expression
-from llm_serving_alerts.render import rule_files
-from llm_serving_alerts.rulers import BY_NAME, PORTABLE, RULERS
+from llm_serving_alerts.render import delay_expression, rule_files
+from llm_serving_alerts.rules import BY_NAME, PORTABLE, RULERS
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.model.record import replace
 from tests.pack import cases_gpu

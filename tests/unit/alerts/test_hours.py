@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_alerts.promql import DAY, HOUR, MINUTE, WEEK, Dialect
-from llm_serving_alerts.records.cost_ratios import hours
+from llm_serving_alerts.records.cost import apply_over_hours
 from llm_serving_alerts.render import every_rule, rule_groups
 from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings_file import default_settings
@@ -96,13 +96,17 @@ def test_sums_of_hours_are_what_was_spent_in_them(tmp_path: Path, name: str) -> 
             assert value(asked["model:llm_serving_cost_usd:increase1d"], now) == pytest.approx(day, rel=1e-6), now
             events = usd_until(step) - usd_until(step - 6 * HOUR)
             assert value(asked["model:llm_serving_slo_events:increase6h"], now) == pytest.approx(events, rel=1e-6), now
-            assert value(hours(dialect, "count_over_time", COST, DAY), now) == 24, now
-            assert value(hours(dialect, "count_over_time", COST, WEEK), now) == 168, now
+            assert value(apply_over_hours(dialect, "count_over_time", COST, DAY), now) == 24, now
+            assert value(apply_over_hours(dialect, "count_over_time", COST, WEEK), now) == 168, now
             mean = (usd_until(hour) - usd_until(hour - WEEK)) / 168
-            assert value(hours(dialect, "avg_over_time", COST, WEEK), now) == pytest.approx(mean, rel=1e-6), now
+            assert value(apply_over_hours(dialect, "avg_over_time", COST, WEEK), now) == pytest.approx(
+                mean, rel=1e-6
+            ), now
             if name != "prometheus":
                 # where ranges are left-open, as they are called
-                assert value(hours(Dialect(ranges_are_left_open=True), "count_over_time", COST, DAY), now) == 24, now
+                assert (
+                    value(apply_over_hours(Dialect(ranges_are_left_open=True), "count_over_time", COST, DAY), now) == 24
+                ), now
             # what it was: right between hours everywhere, wrong on the hour where a range has both of its ends
             plain = value(f"count_over_time({COST}[1d:1h])", now)
             assert plain == (25 if name == "prometheus" and now % HOUR == 0 else 24), now

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_alerts.layout import lay_out
 from llm_serving_alerts.promql import clauses
-from llm_serving_alerts.promql_tree import strip_comments
+from llm_serving_alerts.promql_tree import lay_out, strip_comments
 from llm_serving_alerts.render import DUMPERS, dump, every_rule, rule_document, rule_groups
 from llm_serving_alerts.rules import AlertRule, Record
-from llm_serving_alerts.runbook_expressions import complete_runbook
+from llm_serving_alerts.runbook_texts import complete_runbook
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_exporter.model.record import replace

@@ -11,7 +11,7 @@ import pytest
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.alerting.rules_of import alert_rules
 from llm_serving_alerts.promql import Dialect
-from llm_serving_alerts.runbook_queries import link_queries, read_queries
+from llm_serving_alerts.runbook_texts import link_queries, read_queries
 from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_exporter.model.record import replace
 from tests.pack.rulesets import as_yaml

@@ -23,7 +23,7 @@ from llm_serving_alerts.external import EXTERNALS
 from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.render import every_rule, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX, Record
-from llm_serving_alerts.runbook_expressions import EXPRESSION_HEADING
+from llm_serving_alerts.runbook_texts import EXPRESSION_HEADING
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter import cli
@@ -75,7 +75,7 @@ def everything() -> Settings:
 @cache
 def known_series() -> frozenset[str]:
     names = {rule.record for rule in every_rule(rule_groups(everything())) if isinstance(rule, Record)}
-    names |= {external.name for external in EXTERNALS} | {"ALERTS"}  # ALERTS is Prometheus' own
+    names |= EXTERNALS | {"ALERTS"}  # ALERTS is Prometheus' own
     for metric in BY_NAME.values():
         endings = ("_bucket", "_count", "_sum") if metric.kind is Kind.HISTOGRAM else ("",)
         names |= {metric.full_name + ending for ending in endings}

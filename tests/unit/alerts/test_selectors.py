@@ -13,7 +13,7 @@ import pytest
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.render import every_rule, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX
-from llm_serving_alerts.runbook_queries import read_queries
+from llm_serving_alerts.runbook_texts import read_queries
 from llm_serving_exporter.catalogue.health import ASKED_WHETHER_LIVE
 from llm_serving_exporter.catalogue.serving import HISTOGRAMS
 from llm_serving_exporter.catalogue.spec import PREFIX

@@ -155,7 +155,7 @@ def test_every_figure_is_drawn_on_a_board_and_behind_a_replica() -> None:
         for uid, _ in list_panels()
     }
     for figure in FIGURES:
-        assert figure.by_target in asked["replica"]
+        assert figure.each in asked["replica"]
         assert any(figure.median in text for uid, text in asked.items() if uid != "replica"), figure.name
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from grafanalib import core
 
-from llm_serving_dashboards.grafana import render
-from llm_serving_dashboards.grafana.changes import PANEL_CHANGES, QUERY_CHANGES, ROW_CHANGES
-from llm_serving_dashboards.grafana.patch import Changes, apply_changes
-from llm_serving_dashboards.panels import Panel, Unit, Visualization
+from llm_serving_dashboards.grafana import document as writer
+from llm_serving_dashboards.grafana.changes import PANEL_CHANGES, QUERY_CHANGES, ROW_CHANGES, Changes, apply_changes
+from llm_serving_dashboards.panels import Look, Panel, Unit, Visualization
 from tests.support.builders.default_boards import default_boards, default_documents, panels_of
 from tests.support.rows import check_rows
 
@@ -64,7 +63,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], Chan
         found.append((written, changes, drawn))
         return apply_changes(written, changes, drawn)
 
-    monkeypatch.setattr(render, "apply_changes", apply)
+    monkeypatch.setattr(writer, "apply_changes", apply)
     for made in default_boards().values():
         assert made.document
     return found
@@ -165,8 +164,8 @@ def test_no_other_key_is_rendered() -> None:
 
 
 def test_a_panel_that_has_nothing_of_its_own_is_drawn() -> None:
-    bare = Panel("Title", "Says what it is.", Visualization.STAT, (), Unit.COUNT)
-    found = render.render_panel(bare, 1, {"x": 0, "y": 0, "w": 4, "h": 4}, ())
+    bare = Panel("Title", "Says what it is.", Visualization.STAT, Look(Unit.COUNT))
+    found = writer.render_panel(bare, 1, {"x": 0, "y": 0, "w": 4, "h": 4}, ())
     assert found["options"]["reduceOptions"]["calcs"] == ["lastNotNull"]
     assert found["fieldConfig"]["defaults"]["thresholds"]["steps"] == [{"color": "text", "value": None}]
     assert "noValue" not in found["fieldConfig"]["defaults"]

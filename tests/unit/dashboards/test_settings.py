@@ -75,6 +75,13 @@ def test_an_objective_without_a_threshold_is_not_shown_and_one_with_it_is(tmp_pa
     assert shown("slo: {itl: {threshold: 100ms}, ttft: {threshold: off}}") == {"itl", "errors"}
 
 
+def test_rules_that_look_at_a_moment_that_has_passed_have_the_same_dashboards(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yml"
+    path.write_text("evaluation_delay: 30s\n")
+    made = build_dashboards(read_settings(str(path))[0])
+    assert [one.document for one in made] == list(default_documents().values())
+
+
 def test_windows_of_the_users_own_are_asked_for(tmp_path: Path) -> None:
     windows = "{fast: [{long: 90m, short: 15m, factor: 7}], slow: [{long: 1d, short: 2h, factor: 3}]}"
     made = documents(tmp_path, f"slo: {{period: 28d}}\nburn: {windows}\n")

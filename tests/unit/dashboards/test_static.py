@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from llm_serving_alerts.alerting import ALERTS
+from llm_serving_alerts.declare import CHOICES, FIRING_PANEL
 from llm_serving_alerts.render import every_rule, rule_groups
 from llm_serving_alerts.rules import AlertRule, Record
 from llm_serving_alerts.settings_file import default_settings
-from llm_serving_alerts.shown import CHOICES, FIRING_PANEL
 from llm_serving_dashboards import exporter
 from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_dashboards.first_screen import TITLES
 from llm_serving_dashboards.grafana.document import SCHEMA_VERSION, TAG
-from llm_serving_dashboards.home_matrix import TITLES
-from llm_serving_dashboards.limiter import LIMITERS
 from llm_serving_dashboards.queries import list_record_labels
+from llm_serving_dashboards.shared_panels import LIMITERS
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Kind
 from llm_serving_exporter.model.derived import Limiter
@@ -351,7 +351,7 @@ def test_a_folded_row_holds_its_panels_and_the_next_one_follows_its_heading() ->
         numbers = {one["id"]: one["title"] for one in panels_of(made.document)}
         assert len(numbers) == len(panels_of(made.document))
         for panel in made.board.panels:
-            assert numbers[made.board.find_number(panel.title)] == (panel.title if panel.titled else "")
+            assert numbers[made.board.find_number(panel.title)] == (panel.title if panel.look.titled else "")
     assert folded
 
 

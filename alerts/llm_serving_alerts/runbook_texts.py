@@ -1,14 +1,45 @@
-"""The queries of an alert's runbook as one link, filled in with the labels of the alert: what somebody who was woken would copy by hand."""
+"""What runbooks have of the rules, and the rules of runbooks: each alert's expression in its runbook, the runbook's queries as a link."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from importlib import resources
 from urllib.parse import quote
 
-from llm_serving_alerts.runbook_expressions import EXPRESSION_HEADING
+from llm_serving_alerts.promql_tree import lay_out
+from llm_serving_alerts.rules import AlertRule
+
+# --- What runbooks have of the rules themselves: each alert's expression, written into its file.
+
+EXPRESSION_HEADING = "## Expression"
+_ABOUT = (
+    "With the default settings, a word a clause; `make generate` writes this section from alerts/llm_serving_alerts."
+)
+_OFF = "The default settings do not ask for this alert."
+
+
+def write_expressions(rules: Iterable[AlertRule]) -> str:
+    """The expressions of an alert as Markdown, one block a severity; a sentence where there is none."""
+    by_severity = {rule.labels["severity"]: lay_out(rule.explained) for rule in rules}
+    if not by_severity:
+        return f"{_OFF}\n"
+    parts = []
+    for severity, expression in by_severity.items():
+        title = f"{severity}:\n" if len(by_severity) > 1 else ""
+        parts.append(f"{title}```promql\n{expression}\n```\n")
+    return "\n".join(parts)
+
+
+def complete_runbook(runbook: str, rules: Iterable[AlertRule]) -> str:
+    """A runbook with its last section, the expressions of its alert, as they are now."""
+    written = runbook.split(f"\n{EXPRESSION_HEADING}\n")[0].rstrip("\n")
+    return f"{written}\n\n{EXPRESSION_HEADING}\n\n{_ABOUT}\n\n{write_expressions(rules)}"
+
+
+# --- The queries of an alert's runbook as one link, filled in with the labels of the alert: what somebody who was woken would copy by
+# hand.
 
 PLACE = "{queries}"  # in the setting, where the queries belong
 # words of the runbooks -> the label that they stand for
