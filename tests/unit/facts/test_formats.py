@@ -12,8 +12,10 @@ from llm_serving_exporter.facts.quantisation import uniform, weigh
 from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.models.quantising import stored_bytes
-from tests.support.models.weightmodels import LLAMA_8B
+from tests.support.models.shapes import shape_of
 from tests.support.rows import check_rows
+
+LLAMA_8B = shape_of("Llama-3.1-8B")
 
 GIB = 2**30
 

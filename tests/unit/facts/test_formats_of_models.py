@@ -1,35 +1,39 @@
-"""Real quantisation configs on the builders' modules: that both call a matrix by the same name.
-
-Configs as in ai-dynamo/aiconfigurator's model_configs (HEAD 095f58a5); the same models written out by hand are the second opinion.
-"""
+"""Quantisation configs as published, on the modules of the models: seen in copies that ai-dynamo/aiconfigurator holds, or on the hub."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from llm_serving_exporter.facts import formats
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.facts import quantisation
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.facts.quantisation import Assignment, assign, weigh
-from llm_serving_exporter.model.shape import Geometry, Part
-from tests.support.models import weightmodels
-from tests.support.models.hybrid_models import NEMOTRON_3_NANO
-from tests.support.models.moe_models import PUBLISHED, TABLE
-from tests.support.models.quantising import step_bytes, stored_bytes
-from tests.support.rows import check_rows
+from llm_serving_exporter.facts.quantisation import Assignment, assign
+from llm_serving_exporter.model.shape import Part
+from tests.support.models.published import KIMI_K3
+from tests.support.models.quantising import stored_bytes
+from tests.support.models.shapes import Config, config_of, nested, shape_of
 
-BY_HAND = {
-    "Mixtral-8x7B": weightmodels.MIXTRAL_8X7B,
-    "Qwen3-30B-A3B": weightmodels.QWEN3_30B,
-    "Qwen3-235B-A22B": weightmodels.QWEN3_235B,
-    "DeepSeek-V3": weightmodels.DEEPSEEK_V3,
-    "gpt-oss-120b": weightmodels.GPT_OSS_120B,
-    "gpt-oss-20b": weightmodels.GPT_OSS_20B,
-}
-NAMED = ("lm_head", "model.layers.1.*", "model.layers.*.self_attn", "model.layers.4.mlp.experts")
+DEEPSEEK_V3_2, DEEPSEEK_V4_FLASH = config_of("DeepSeek-V3.2"), config_of("DeepSeek-V4-Flash")
+NANO = "Nemotron-3-Nano-30B-A3B"
 
 
-def kept(shape: Geometry, assignment: Assignment) -> float:
-    return stored_bytes(weigh(shape, assignment), shape.experts)
+def assigned(config: Config) -> Assignment:
+    return assign(config, None, geometry(config))
+
+
+def of_part(assignment: Assignment, part: Part) -> set[str]:
+    return {share.format.name for share in assignment.shares if share.module.part is part}
+
+
+def gigabytes(config: Config) -> float:
+    shape = geometry(config)
+    return stored_bytes(quantisation.weigh(shape, assigned(config)), shape.experts) / 1e9
+
+
+def v4(**settings: Any) -> Config:
+    return {**DEEPSEEK_V4_FLASH, "quantization_config": {**DEEPSEEK_V4_FLASH["quantization_config"], **settings}}
 
 
 def by_part(assignment: Assignment) -> dict[tuple[str, str], dict[str, int]]:
@@ -42,22 +46,69 @@ def by_part(assignment: Assignment) -> dict[tuple[str, str], dict[str, int]]:
     return found
 
 
-@check_rows("model", BY_HAND)
-@check_rows("served", [formats.BF16, formats.FP8, formats.NVFP4, formats.named("q4_k_m")])
-def test_builders_and_hand_agree_on_what_is_quantised(model: str, served: formats.WeightFormat) -> None:
-    built, by_hand = (
-        step_bytes(weigh(shape, assign({}, None, shape, override=served)), shape.experts_per_token)
-        for shape in (geometry(TABLE[model][0]), BY_HAND[model])
-    )
-    assert built == pytest.approx(by_hand, rel=1e-12)
+def test_expert_dtype_goes_beside_the_quantisation() -> None:
+    """DeepSeek-V4: everything else in FP8 blocks, routers, norms, compressors and streams as they are."""
+    found = assigned(DEEPSEEK_V4_FLASH)
+    assert of_part(found, Part.EXPERT) == {"mxfp4_w4a8"}
+    assert of_part(found, Part.FFN) == {"fp8_block", "bf16"}
+    assert of_part(found, Part.ROUTER) == of_part(found, Part.LM_HEAD) == {"bf16"}
+    compressors = {share.format.name for share in found.shares if "compressor" in share.module.path}
+    assert compressors == {"bf16"}
+    assert of_part(assigned({**DEEPSEEK_V4_FLASH, "expert_dtype": "fp8"}), Part.EXPERT) == {"fp8_block"}
+    without = {key: value for key, value in DEEPSEEK_V4_FLASH.items() if key != "expert_dtype"}
+    assert of_part(assigned(without), Part.EXPERT) == {"fp8_block"}
+    # DeepSeek-V4.1 says it in the quantisation
+    inside = {**without, **{"quantization_config": v4(expert_dtype="fp4")["quantization_config"]}}
+    assert of_part(assigned(inside), Part.EXPERT) == {"mxfp4_w4a8"}
 
 
-@check_rows("model", BY_HAND)
-def test_builders_and_hand_agree_on_what_a_list_leaves_out(model: str) -> None:
-    quantised = {"quantization": {"quant_algo": "NVFP4", "exclude_modules": list(NAMED)}}
-    built, by_hand = geometry(TABLE[model][0]), BY_HAND[model]
-    found = kept(built, assign({}, quantised, built))
-    assert found == pytest.approx(kept(by_hand, assign({}, quantised, by_hand)), rel=1e-12)
+@pytest.mark.parametrize(("config", "published"), [(DEEPSEEK_V4_FLASH, 160), (config_of("DeepSeek-V4-Pro"), 865)])
+def test_checkpoints_of_deepseek_v4_are_as_large_as_published(config: Config, published: float) -> None:
+    """GB on the hub, with a prediction layer as large as another one, which is left out here."""
+    layers = config["num_hidden_layers"]
+    assert gigabytes(config) * (layers + 1) / layers == pytest.approx(published, rel=0.01)
+
+
+def test_an_unknown_expert_dtype_is_refused() -> None:
+    with pytest.raises(FactsError, match="expert_dtype is 'fp6', neither 'fp4' nor 'fp8'"):
+        assigned({**DEEPSEEK_V4_FLASH, "expert_dtype": "fp6"})
+
+
+def test_modelopt_names_experts_over_fp8() -> None:
+    """nvidia/DeepSeek-V4-Flash-NVFP4: quant_method fp8, its experts listed in NVFP4, `ignore` of what ModelOpt left in FP8."""
+    layers = {f"layers.{layer}.ffn.experts": {"group_size": 16, "quant_algo": "NVFP4"} for layer in range(43)}
+    ignore = ["*.attn.*", "*.ffn.shared_experts.*", "head", "mtp.*"]
+    found = assigned(v4(quant_algo="MIXED_PRECISION", moe_quant_algo="NVFP4", quantized_layers=layers, ignore=ignore))
+    assert of_part(found, Part.EXPERT) == {"nvfp4"}
+    queries = {share.format.name for share in found.shares if share.module.path.endswith("attn.wq_b")}
+    assert queries == {"fp8_block"}
+    shared = {share.format.name for share in found.shares if "shared_experts" in share.module.path}
+    assert shared == {"fp8_block"}
+
+
+def test_a_quantisation_inside_the_language_part_is_read() -> None:
+    """moonshotai/Kimi-K3: 1.56 TB on the hub, the vision tower and files that are no weights included."""
+    found = assigned(KIMI_K3)
+    assert of_part(found, Part.EXPERT) == {"mxfp4"}
+    assert of_part(found, Part.ATTENTION) == of_part(found, Part.RECURRENT) == {"bf16"}
+    # the matrices around the experts' narrower space are quantised, shared experts are not
+    assert of_part(found, Part.FFN) == {"mxfp4", "bf16"}
+    assert gigabytes(KIMI_K3) == pytest.approx(1560, rel=0.01)
+
+
+def test_the_index_of_sparse_attention_is_half_quantised() -> None:
+    """vLLM fuses wk and weights_proj into one matrix that stays as it is."""
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+    found = assigned({**DEEPSEEK_V3_2, "quantization_config": fp8})
+    index = {
+        share.module.path.split(".")[-1]: share.format.name for share in found.shares if "indexer" in share.module.path
+    }
+    assert index == {"wq_b": "fp8_block", "wk": "bf16", "weights_proj": "bf16", "k_norm": "bf16"}
+
+
+def test_deepseek_v4_keeps_its_cache_in_fp8() -> None:
+    assert quantisation.kv_hint(DEEPSEEK_V4_FLASH, None) == "fp8_ds_mla"
+    assert quantisation.kv_hint(DEEPSEEK_V3_2, None) is None
 
 
 def test_nemotron_3_nano_nvfp4() -> None:
@@ -69,7 +120,7 @@ def test_nemotron_3_nano_nvfp4() -> None:
         *(f"backbone.layers.{layer}.mixer.{name}_proj" for layer in attention for name in "qkvo"),
     ]
     quantised = {"quantization": {"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": excluded}}
-    found = by_part(assign(NEMOTRON_3_NANO, quantised, geometry(NEMOTRON_3_NANO)))
+    found = by_part(assign(config_of(NANO), quantised, shape_of(NANO)))
     assert found["recurrent", "in_proj"] == {"nvfp4": 17, "bf16": 6}
     assert found["recurrent", "conv1d"] == {"bf16": 23}
     assert found["attention", "o_proj"] == {"bf16": 6}
@@ -79,15 +130,7 @@ def test_nemotron_3_nano_nvfp4() -> None:
 
 def test_kimi_k2_5_as_served_by_its_own_config_and_by_nvidia() -> None:
     """Names behind language_model.model.; int4 and NVFP4 of the same experts both take 4.5 bits each."""
-    config = PUBLISHED["Kimi-K2.5"][0]
-    shape = geometry(config)
-    weights = {"group_size": 32, "num_bits": 4, "strategy": "group", "symmetric": True, "type": "int"}
-    own = {
-        "quant_method": "compressed-tensors",
-        "format": "pack-quantized",
-        "config_groups": {"group_0": {"input_activations": None, "targets": ["Linear"], "weights": weights}},
-        "ignore": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"],
-    }
+    config = nested("Kimi-K2.5", "kimi_k25")
     trees = [f"language_model.model.layers.{layer}" for layer in range(61)]
     nvidia = {
         "quant_method": "modelopt",
@@ -100,10 +143,8 @@ def test_kimi_k2_5_as_served_by_its_own_config_and_by_nvidia() -> None:
             "vision_tower*",
         ],
     }
-    sizes = []
-    for settings, name in ((own, "int4_g32"), (nvidia, "nvfp4")):
-        assignment = assign({**config, "quantization_config": settings}, None, shape)
-        assert {s.module.part for s in assignment.shares if s.format.name == name} == {Part.EXPERT}
-        sizes.append(kept(shape, assignment))
-    # both have one scale of 16 bits per 32 weights or 8 bits per 16
-    assert sizes[0] == sizes[1] == pytest.approx(594.2e9, rel=0.001)
+    for settings, name in ((config_of("Kimi-K2.5")["quantization_config"], "int4_g32"), (nvidia, "nvfp4")):
+        said = {**config, "quantization_config": settings}
+        assert {it.module.part for it in assigned(said).shares if it.format.name == name} == {Part.EXPERT}
+        # both have one scale of 16 bits per 32 weights or 8 bits per 16
+        assert gigabytes(said) == pytest.approx(594.2, rel=0.001)

@@ -13,13 +13,11 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.models import ModelEntry, listed, parse
-from llm_serving_exporter.facts.names import find
 from llm_serving_exporter.facts.quantisation import assign, weigh
 from llm_serving_exporter.model.shape import Part
 from llm_serving_exporter.model.target import ModelSettings
-from tests.support.models import dense_models, hybrid_models, moe_models
-from tests.support.models.catalogued import texts, whole_catalogue
 from tests.support.models.quantising import stored_bytes
+from tests.support.models.shapes import texts, whole_catalogue
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS
@@ -33,12 +31,6 @@ COUNTS = {
 }
 # what a published total may hold beside the language part: a share of it, or an encoder of this many parameters beside a small model
 MOST_BESIDE_RATIO, MOST_BESIDE = 0.13, 1_300_000_000
-# name: parameters, active, of which a decode step reads, KV bytes per token at 2 bytes an element (facts model-math B.8)
-TABLE_B8 = {
-    **{name: (row[1], row[1], row[2], row[3]) for name, row in dense_models.TABLE.items()},
-    **{name: row[1:5] for name, row in moe_models.TABLE.items()},
-    "Jamba-v0.1": (51_570_323_328, 12_110_311_296, 11_841_875_840, 16_384),
-}
 # bytes of published checkpoints, from their index or card, in GB
 CHECKPOINTS = {"gpt-oss-120b": 65.25, "gpt-oss-20b": 13.76, "Kimi-K2-Thinking": 594.0}
 
@@ -70,55 +62,6 @@ def test_parameters(name: str) -> None:
         assert how == "published"
         beside = max(MOST_BESIDE_RATIO * count, MOST_BESIDE)
         assert shape.parameters_total - 0.01 * count <= count <= shape.parameters_total + beside
-
-
-@check_rows("name", TABLE_B8)
-def test_table_b8(name: str) -> None:
-    shape = geometry(find(name, whole_catalogue()).entry.config)
-    found = (
-        shape.parameters_total,
-        shape.parameters_active,
-        shape.decode_read_parameters,
-        2 * shape.kv_elements_stored(),
-    )
-    assert found == TABLE_B8[name]
-
-
-@check_rows(
-    ("name", "config"),
-    [
-        *((name, row[0]) for name, row in (*dense_models.TABLE.items(), *moe_models.TABLE.items())),
-        ("Jamba-v0.1", hybrid_models.JAMBA),
-        ("Nemotron-H-56B", hybrid_models.NEMOTRON_H_56B),
-        ("Nemotron-3-Nano-30B-A3B", hybrid_models.NEMOTRON_3_NANO),
-        ("Nemotron-3-Super-120B-A12B", hybrid_models.NEMOTRON_3_SUPER),
-        ("Qwen3-Next-80B-A3B", hybrid_models.QWEN3_NEXT_80B),
-        ("bge-m3", hybrid_models.BGE_M3),
-        ("NV-Embed-v2", hybrid_models.NV_EMBED_2),
-    ],
-)
-def test_a_row_leaves_out_nothing_that_shapes_the_model(name: str, config: dict[str, object]) -> None:
-    """Against fuller copies of the same config.json: KV cache, windows, chunks, recurrent state."""
-    short, full = geometry(find(name, whole_catalogue()).entry.config), geometry(config)
-    assert short.attention == full.attention
-    assert short.recurrent == full.recurrent
-    assert (short.encoder, short.mla, short.tied) == (full.encoder, full.mla, full.tied)
-    assert short.decode_read_parameters == full.decode_read_parameters
-
-
-@check_rows(
-    ("name", "full", "windowed", "window"),
-    [
-        ("gpt-oss-20b", 12, 12, 128), ("Gemma-3-27B", 10, 52, 1024), ("Gemma-2-9B", 21, 21, 4096), ("Mistral-7B-v0.1", 0, 32, 4096),
-        ("Mistral-7B-v0.2", 32, 0, None), ("Llama-4-Scout", 12, 36, 8192), ("Qwen2.5-7B", 28, 0, None),
-    ],
-)  # fmt: skip
-def test_windows(name: str, full: int, windowed: int, window: int | None) -> None:
-    """Layer splits of facts B.9."""
-    groups = geometry(read_rows()[name].config).attention
-    assert sum(group.layers for group in groups if group.window_tokens is None) == full
-    assert sum(group.layers for group in groups if group.window_tokens is not None) == windowed
-    assert {group.window_tokens for group in groups} - {None} == ({window} if window else set())
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)

@@ -17,7 +17,7 @@ from llm_serving_exporter.facts.loader import model_facts
 from llm_serving_exporter.facts.models import ModelEntry
 from llm_serving_exporter.facts.names import Match, find, key
 from llm_serving_exporter.model.target import ModelSettings
-from tests.support.models.catalogued import whole_catalogue
+from tests.support.models.shapes import whole_catalogue
 from tests.support.rows import check_rows
 
 LLAMA, LLAMA_70B = "Llama-3.1-8B", "Llama-3.1-70B"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.facts.names import nearest
-from tests.support.models.catalogued import whole_catalogue
+from tests.support.models.shapes import whole_catalogue
 from tests.support.rows import check_rows
 
 

@@ -8,8 +8,14 @@ from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.quantisation import assign
 from llm_serving_exporter.model.shape import Part
 from tests.support.models.quantising import by_modelopt, given_to, group, quantised
-from tests.support.models.weightmodels import DEEPSEEK_V3, GPT_OSS_20B, LLAMA_1B, LLAMA_8B, MIXTRAL_8X7B
+from tests.support.models.shapes import shape_of
 from tests.support.rows import check_rows
+
+DEEPSEEK_V3 = shape_of("DeepSeek-V3")
+GPT_OSS_20B = shape_of("gpt-oss-20b")
+LLAMA_1B = shape_of("Llama-3.2-1B")
+LLAMA_8B = shape_of("Llama-3.1-8B")
+QWEN3_30B = shape_of("Qwen3-30B-A3B")
 
 # --- compressed-tensors
 
@@ -225,16 +231,14 @@ def test_modelopt_in_config_json_with_and_without_quant_method() -> None:
 def test_mixed_precision_by_layer_and_by_tree() -> None:
     """As nvidia/Qwen3.6-35B-A3B-NVFP4: FP8 attention, NVFP4 weights in experts (named as a tree) and lm_head."""
     layers: dict[str, Any] = {"lm_head": {"quant_algo": "W4A16_NVFP4", "group_size": 16}}
-    for layer in range(32):
+    for layer in range(48):
         layers[f"model.language_model.layers.{layer}.self_attn.q_proj"] = {"quant_algo": "FP8"}
         layers[f"model.language_model.layers.{layer}.mlp.experts"] = {"quant_algo": "W4A16_NVFP4", "group_size": 16}
-    assignment = by_modelopt(
-        MIXTRAL_8X7B, quant_algo="MIXED_PRECISION", quantized_layers=layers, exclude_modules=["mtp*"]
-    )
+    assignment = by_modelopt(QWEN3_30B, quant_algo="MIXED_PRECISION", quantized_layers=layers, exclude_modules=["mtp*"])
     assert assignment.method == "modelopt_mixed"
-    assert given_to(assignment, "q_proj") == {"fp8": 32}
-    assert given_to(assignment, "k_proj") == {"bf16": 32}
-    assert given_to(assignment, "experts.*.gate_proj") == {"nvfp4_w4a16": 32}
+    assert given_to(assignment, "q_proj") == {"fp8": 48}
+    assert given_to(assignment, "k_proj") == {"bf16": 48}
+    assert given_to(assignment, "experts.*.gate_proj") == {"nvfp4_w4a16": 48}
     assert given_to(assignment, "lm_head") == {"nvfp4_w4a16": 1}
 
 
@@ -252,13 +256,13 @@ def test_mixed_precision_by_expert_in_the_checkpoints_own_names() -> None:
             "quant_algo": "NVFP4",
             "group_size": 16,
         }
-        for layer in range(32)
-        for expert in range(8)
+        for layer in range(48)
+        for expert in range(2)
         for name in ("w1", "w2", "w3")
     }
-    assignment = by_modelopt(MIXTRAL_8X7B, quant_algo="MIXED_PRECISION", quantized_layers=layers)
+    assignment = by_modelopt(QWEN3_30B, quant_algo="MIXED_PRECISION", quantized_layers=layers)
     for name in ("gate_proj", "up_proj", "down_proj"):
-        assert given_to(assignment, f"experts.*.{name}") == {"nvfp4": 32}
+        assert given_to(assignment, f"experts.*.{name}") == {"nvfp4": 48}
 
 
 @check_rows(

@@ -14,8 +14,13 @@ from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.quantisation import assign, dtype, kv_hint, uniform
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.models.quantising import given_to, group, quantised
-from tests.support.models.weightmodels import LLAMA_1B, LLAMA_8B, MIXTRAL_8X7B, QWEN3_30B
+from tests.support.models.shapes import shape_of
 from tests.support.rows import check_rows
+
+LLAMA_1B = shape_of("Llama-3.2-1B")
+LLAMA_8B = shape_of("Llama-3.1-8B")
+MIXTRAL_8X7B = shape_of("Mixtral-8x7B")
+QWEN3_30B = shape_of("Qwen3-30B-A3B")
 
 # --- dtype and override
 
@@ -50,8 +55,8 @@ def test_without_quantisation_all_is_in_the_models_dtype() -> None:
 def test_a_served_quantisation_takes_linear_modules_but_lm_head_and_routers() -> None:
     assignment = assign({"torch_dtype": "bfloat16"}, None, MIXTRAL_8X7B, override=formats.FP8)
     assert given_to(assignment, "q_proj") == {"fp8": 32}
-    assert given_to(assignment, "experts.*.up_proj") == {"fp8": 32}
-    assert given_to(assignment, "mlp.gate") == {"bf16": 32}
+    assert given_to(assignment, "experts.*.w3") == {"fp8": 32}
+    assert given_to(assignment, "block_sparse_moe.gate") == {"bf16": 32}
     assert given_to(assignment, "lm_head") == {"bf16": 1}
     assert given_to(assignment, "embed_tokens") == {"bf16": 1}
 
