@@ -421,7 +421,6 @@ def test_fleets_are_told_apart_by_their_identity(tmp_path: Path) -> None:
     assert not ask(tmp_path, [(chosen, wanted)], series)
     assert [one.title for one in matrix.columns][:3] == ["cluster", "namespace", "model"]
     (link,) = (one.link for one in matrix.columns if one.title == "KV")
-    assert link is not None
     assert dict(link.chosen)["namespace"] == "${__data.fields.chosen_namespace:percentencode}"
 
 

@@ -82,8 +82,6 @@ def ours(phase: str) -> Range:
 def halfway(phase: str) -> Range:
     """By the estimator of facts E.5: mean prompt and half of the mean answer, as if all answers were alike."""
     prompts, answers = (window(phase).gained(name) for name in ("request_prompt_tokens", "request_generation_tokens"))
-    assert prompts is not None
-    assert answers is not None
     tokens = prompts.sum / prompts.count + answers.sum / answers.count / 2
     return Range(tokens, tokens, tokens)
 

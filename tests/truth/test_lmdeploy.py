@@ -62,8 +62,6 @@ def test_each_stretch_between_quiet_pages_is_exact(quiet: dict[int, EngineSnapsh
     lost = expected["cached_tokens"] - increase("cached_prompt_tokens_total")
     assert 0 < lost <= expected["cached_tokens"] if expected["aborted"] else lost == 0
     assert increase("prefill_tokens_total") == expected["prompt_tokens"] - expected["cached_tokens"] + lost
-    assert before.requests_finished_total is not None
-    assert after.requests_finished_total is not None
     finished = {
         reason: value - before.requests_finished_total[reason]
         for reason, value in after.requests_finished_total.items()
@@ -74,16 +72,13 @@ def test_each_stretch_between_quiet_pages_is_exact(quiet: dict[int, EngineSnapsh
 def test_the_whole_run(quiet: dict[int, EngineSnapshot]) -> None:
     expected, last = truth(), quiet[160]
     assert (last.prompt_tokens_total, last.decode_tokens_total) == (expected["prompt_tokens"], expected["gen_tokens"])
-    assert last.requests_finished_total is not None
     assert sum(last.requests_finished_total.values()) == expected["arrived"]
-    assert last.time_to_first_token_seconds is not None
     assert last.time_to_first_token_seconds.count == expected["scheduled"]  # aborted ones had a first token
     for field in ("e2e_request_latency_seconds", "request_queue_time_seconds", "request_prompt_tokens"):
         assert getattr(last, field).count == expected["finished"]
     # an event is an output with tokens after the first; LMDeploy counts outputs once more in iteration_tokens_total, where each request has
     # a first one, and one that only says that it has finished
     outputs = value(160, "lmdeploy:iteration_tokens_total_count")
-    assert last.inter_token_latency_seconds is not None
     assert last.inter_token_latency_seconds.count == outputs - expected["scheduled"] - expected["finished"]
 
 
@@ -95,7 +90,6 @@ def value(number: int, sample: str) -> float:
 
 def test_prefix_hits_and_looked_up_tokens_are_of_the_same_requests(quiet: dict[int, EngineSnapshot]) -> None:
     last, aborting = quiet[160], truth(*STRETCHES[116, 160])
-    assert last.request_prompt_tokens is not None
     looked_up, found = last.prefix_cache_query_tokens_total, last.prefix_cache_hit_tokens_total
     assert looked_up == last.request_prompt_tokens.sum
     # of finished requests both: short by what the aborted ones had, which is in the last stretch
@@ -120,7 +114,6 @@ def test_in_the_middle_of_the_load_prefill_never_falls_and_ends_at_most_by_what_
 def test_errors_that_cannot_be_told_apart_make_no_service_level() -> None:
     """Some of the requests did not finish well; how many of them were errors is not on the page: 100 % good would be a lie."""
     found = readings([{"/metrics": page("lmdeploy-0.18.0", 160)}] * 2)[-1]
-    assert found.derived is not None
     assert found.derived.signals["slo_errors"] is Absence.NOT_EXPORTED
     assert "errors" not in found.derived.engines[0].slo
     assert "one number" in why_absent("slo_errors", Absence.NOT_EXPORTED, found.missing)

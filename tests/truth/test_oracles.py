@@ -363,7 +363,6 @@ def test_O37_S4_838_to_843_months_to_break_even() -> None:
 
 def test_O38_S4_1273_replicas() -> None:
     found = replicas(10, 500, 200, 5000, 0.7, 1.3)
-    assert found is not None
     assert found.needed == pytest.approx(2.6)
     assert found.whole == 3
 

@@ -107,7 +107,6 @@ def play_phase(
         reading = pipeline.tick()
         pipeline.refresh_facts()
     derived = reading.derived
-    assert derived is not None
     assert derived.verdict is not None
     return Shown(derived.verdict, derived.engines[0].roofline, unix[0] - derived.window_seconds, unix[0])
 
@@ -123,7 +122,6 @@ def test_the_sentence_says_watts_cap_clock_and_what_full_clock_would_give_at_mos
     assert said.startswith("power: 69")
     assert "of 700 W drawn by each GPU, and the cap holds the SM clock at 13" in said
     assert said.endswith("of 1980 MHz; full clock would give at most 1.43 times as much")
-    assert shown.cap is not None
     assert (shown.cap.reason, round(shown.cap.share, 1)) == ("power", 1.0)
 
 

@@ -182,7 +182,6 @@ def test_a_servers_counters_lead_to_the_same_shares(row: Published) -> None:
     read = 1 - found.step_bytes["activations"] / sum(found.step_bytes.values())
     assert found.ratio[BandwidthSource.MODEL] * read == pytest.approx(row.bandwidth_share, rel=NEAR)
     assert found.compute_ratio == pytest.approx(row.compute_share, rel=NEAR)
-    assert found.context is not None
     assert found.context.expected == pytest.approx(row.context, rel=NEAR)
     assert not found.causes
 

@@ -85,7 +85,6 @@ def test_decode_lacks_the_tokens_of_aborted_requests() -> None:
 
 def test_tokens_between_outputs_and_first_tokens_are_all_tokens() -> None:
     latency = at(160).inter_token_latency_seconds
-    assert latency is not None
     phases = tuple(phase for _, _, names in STRETCHES.values() for phase in names)
     assert latency.count + first_tokens(160) == truth(phases, "gen_tokens")
 
@@ -108,7 +107,6 @@ def test_what_is_booked_at_the_end_lacks_aborted_requests() -> None:
     # which prompts the aborted requests had, truth.json does not say: no more than was scheduled since decode_heavy began. Of the requests
     # before, all finished: prompts above 3000 tokens are prefill_heavy's, and as many finished as were scheduled
     lengths = last.request_prompt_tokens
-    assert lengths is not None
     long = lengths.count - lengths.cumulative[lengths.edges.index(3000)]
     assert long == truth(("prefill_heavy",), "scheduled")
     for field, counted in (("prompt_tokens_total", "prompt_tokens"), ("cached_prompt_tokens_total", "cached_tokens")):

@@ -39,7 +39,6 @@ def found() -> dict[str, TargetReading]:
 
 
 def tail_of(reading: TargetReading) -> Tail:
-    assert reading.derived is not None
     (engine,) = reading.derived.engines
     assert engine.tail is not None
     return engine.tail
@@ -57,7 +56,6 @@ def test_the_clients_longest_1_percent_hold_what_the_bounds_say(found: dict[str,
     held = sum(map(sum, requests[:whole])) + part / 100 * sum(requests[whole])
     truth = held / sum(map(sum, requests))
     share = tail_of(found[phase]).kv_share_ratio
-    assert share is not None
     assert share.lower <= truth <= share.upper
     # as many tokens as 3 to 8 average requests a hundred; the bounds tell it from 1, a load without a tail, where there is one
     assert share.upper < 0.09

@@ -38,7 +38,6 @@ def test_where_all_requests_have_finished_every_token_counter_is_exact() -> None
     assert engine.cached_prompt_tokens_total == truth("cached_tokens", BEFORE) > 0
     assert engine.decode_tokens_total == truth("gen_tokens", BEFORE) > 0
     assert engine.prefill_tokens_total == truth("prompt_tokens", BEFORE) - truth("cached_tokens", BEFORE)
-    assert engine.requests_finished_total is not None
     assert sum(engine.requests_finished_total.values()) == truth("finished", BEFORE)
 
 
@@ -60,7 +59,6 @@ def test_tokens_are_booked_when_a_request_finishes_and_said_to_be() -> None:
 def test_at_the_end_only_aborted_requests_and_recomputed_prompts_differ() -> None:
     _, engine = at(LAST)
     finished = engine.requests_finished_total
-    assert finished is not None
     assert finished.keys() == {"stop", "length"}
     assert sum(finished.values()) == truth("finished")
     assert truth("arrived") - truth("finished") == truth("aborted") > 0

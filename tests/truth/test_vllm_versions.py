@@ -24,7 +24,6 @@ def last(name: str) -> EngineSnapshot:
     version = f'{{"version":"{RUNS[name]}"}}'
     steps = [{"/metrics": run.pages[number], "/version": version} for number in (pages[0], pages[0], pages[-1])]
     found = readings(steps)
-    assert found[-1].snapshot is not None
     assert found[-1].restarts_total == 0
     (engine,) = found[-1].snapshot.engines
     return engine
@@ -43,7 +42,6 @@ def test_the_whole_run_equals_what_the_simulation_did(name: str) -> None:
     assert engine.prompt_tokens_total == expected["prompt_tokens"] > 500_000
     assert engine.decode_tokens_total == expected["gen_tokens"] > 90_000
     assert engine.preemptions_total == expected["retractions"] > 0
-    assert engine.requests_finished_total is not None
     assert sum(engine.requests_finished_total.values()) == expected["finished"]
 
 

@@ -103,7 +103,6 @@ def test_promtool_takes_every_query_of_the_page(tmp_path: Path) -> None:
 
 def test_what_is_to_be_kept_for_long_are_the_hours_of_cost_and_nothing_else() -> None:
     regex = re.search(r"regex: '(target:.*)'", PAGE)
-    assert regex is not None
     recorded = {rule.record for rule in every_rule(rule_groups(default_settings())) if isinstance(rule, Record)}
     kept = {record for record in recorded if re.fullmatch(regex[1], record)}
     of_cost = {

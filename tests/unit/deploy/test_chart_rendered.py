@@ -409,7 +409,6 @@ def test_the_review_has_the_pools_of_the_exporters_prices(tmp_path: Path) -> Non
     path = tmp_path / "prices.yml"
     path.write_text(written)
     found = read_price_files((str(path),))
-    assert found is not None
     assert [pool.name for pool in found.pools] == ["reserved-h200", "block-november", "savings-plan"]
     # another one may be named
     other = render("-f", str(values), "--set=report.settings.price_file=/etc/mine.yml")

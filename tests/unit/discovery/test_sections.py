@@ -99,7 +99,6 @@ def test_a_server_in_two_sections_gets_the_credentials_of_the_one_that_has_it(or
     known, problems = merge_targets(configured, [lists[index] for index in order])
     found = {(one.name, one.url, one.http.bearer_token) for one in known}
     first = lists[order[0]].sources[0].targets
-    assert first is not None
     assert (first[0].name, first[0].url, first[0].http.bearer_token) in found
     assert ("mine", target(3).url, Secret(env="OWN")) in found
     # whole targets of one section, never a mixture

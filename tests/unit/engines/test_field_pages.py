@@ -20,7 +20,6 @@ def page(name: str) -> str:
 
 def test_two_replicas_on_a_page_of_federate_are_two_engines() -> None:
     found = readings([{"/metrics": page("federate-two-replicas")}])[0].snapshot
-    assert found is not None
     assert {
         one.engine: (one.requests_running, one.kv_cache_usage_ratio, one.kv_cache_capacity_tokens)
         for one in found.engines
@@ -30,20 +29,16 @@ def test_two_replicas_on_a_page_of_federate_are_two_engines() -> None:
 def test_two_deployments_behind_a_front_end_have_the_limit_that_both_state() -> None:
     text = page("dynamo-two-namespaces")
     found = readings([{"/metrics": text}])[0].snapshot
-    assert found is not None
     assert [one.context_limit_tokens for one in found.engines] == [32_768]
     other = re.sub(r'(context_length\{dynamo_namespace="green".*\}) \S+', r"\1 65536", text)
     assert other != text
     reading = readings([{"/metrics": other}])[0]
-    assert reading.snapshot is not None
     assert reading.snapshot.absent["context_limit_tokens"] is Absence.INCONSISTENT
     assert "dynamo_namespace" in reading.missing["context_limit_tokens"]
 
 
 def test_the_kv_cache_of_a_hybrid_model_is_not_its_fullest_pool() -> None:
     reading = readings([{"/metrics": page("sglang-hybrid-state-pool")}], runtime="sglang")[0]
-    assert reading.snapshot is not None
-    assert reading.derived is not None
     (engine,), (derived,) = reading.snapshot.engines, reading.derived.engines
     assert (engine.kv_cache_usage_ratio, engine.state_cache_usage_ratio) == (0.12, 0.92)
     assert derived.kv_cache_used_tokens == 120_000
@@ -66,7 +61,6 @@ def test_a_capacity_has_every_factor_or_is_absent(more: dict[str, int], capacity
     text = page("prefill-context-parallel").replace("process_start_time_seconds @START\n", "")
     routes = {"/metrics": text, "/server_info": info, "/version": json.dumps({"version": "0.21.0"})}
     found = readings([routes, routes])[-1]
-    assert found.snapshot is not None
     (engine,) = found.snapshot.engines
     assert engine.kv_cache_capacity_tokens == capacity
     if capacity is None:

@@ -48,7 +48,6 @@ def last(routes: Routes, **target: object) -> TargetReading:
 
 def unexplained(one: TargetReading) -> dict[str, Absence]:
     """Signals with another reason than that the runtime says nothing."""
-    assert one.derived is not None
     return {signal: why for signal, why in one.derived.signals.items() if why is not Absence.NO_METRICS}
 
 
@@ -66,7 +65,6 @@ def test_any_answer_is_up_and_nothing_is_said_of_the_work(runtime: str, routes: 
     one = last(routes, runtime=runtime)
     assert (one.up, one.state, one.runtime) == (True, State.READY, runtime)
     assert unexplained(one) == OF_GPUS
-    assert one.derived is not None
     assert len(one.derived.signals) > 60
     assert {
         "limiter",
@@ -76,7 +74,6 @@ def test_any_answer_is_up_and_nothing_is_said_of_the_work(runtime: str, routes: 
         "latency_ttft",
         "compute_ceiling_ratio",
     } <= set(one.derived.signals)
-    assert one.derived.verdict is not None
     assert (one.derived.verdict.state, one.derived.verdict.evidence) == (Limiter.UNKNOWN, {})
     assert "publishes nothing about its work" in as_table(one, everything=True)
 
@@ -92,7 +89,6 @@ def test_no_answer_is_down_and_an_error_is_not_up(runtime: str) -> None:
 def test_another_health_path_is_the_setting() -> None:
     one = last({"/status/live": "ok"}, runtime="gpu-only", metrics_path="/status/live")
     assert one.up
-    assert one.metrics_url is not None
     assert one.metrics_url.endswith("/status/live")
 
 
@@ -105,7 +101,6 @@ def test_they_are_never_guessed() -> None:
 
 def test_loaded_models_show_their_memory_and_context() -> None:
     one = last({"/api/ps": loaded(LLAMA, PHI), "/api/version": VERSION}, runtime="ollama")
-    assert one.snapshot is not None
     assert [
         (e.model_name, e.engine, e.model_gpu_memory_bytes, e.context_limit_tokens) for e in one.snapshot.engines
     ] == [
@@ -116,8 +111,6 @@ def test_loaded_models_show_their_memory_and_context() -> None:
     assert one.facts.quantization is None  # two formats are no format
     available = {"model_gpu_memory_bytes", "context_limit_tokens"}
     assert unexplained(one) == dict.fromkeys(available, Absence.AVAILABLE)
-    assert one.derived is not None
-    assert one.derived.verdict is not None
     assert one.derived.verdict.state is Limiter.UNKNOWN
     table = as_table(one)
     assert "llama3:8b" in table
@@ -134,7 +127,6 @@ def test_one_format_of_all_is_the_servers() -> None:
 def test_nothing_loaded_is_up_and_idle() -> None:
     one = last({"/api/ps": '{"models":[]}', "/api/version": VERSION}, runtime="ollama")
     assert (one.up, one.state) == (True, State.READY)
-    assert one.snapshot is not None
     assert [(engine.model_name, engine.engine) for engine in one.snapshot.engines] == [("", "0")]
     assert unexplained(one) == {
         **OF_GPUS,
@@ -159,7 +151,6 @@ def test_a_model_that_is_loaded_and_unloaded_is_no_restart() -> None:
 def test_other_json_is_not_ollamas(body: str) -> None:
     one = last({"/api/ps": (200, "application/json", body.encode())}, runtime="ollama")
     assert one.up is False
-    assert one.last is not None
     assert one.last.reason is FailureReason.UNKNOWN_RUNTIME
     assert "other JSON" in one.last.detail
 
@@ -178,7 +169,6 @@ def test_odd_entries_give_no_figures(answer: object) -> None:
 
 def test_a_model_kept_in_main_memory_takes_none_of_the_gpu() -> None:
     one = last({"/api/ps": loaded(("m", 0, 2048, "Q4_0"))}, runtime="ollama")
-    assert one.snapshot is not None
     assert one.snapshot.engines[0].model_gpu_memory_bytes == 0  # what Ollama says, not what nobody knows
 
 

@@ -197,8 +197,6 @@ def test_a_server_without_slots_is_asked_once_and_its_tokens_come_late() -> None
             [routes(RUN.pages[number], off) for number in (49, 50, 51, 60)], replica=replica, runtime="llamacpp"
         )
     assert replica.asked.count("/slots") == 1
-    assert last.snapshot is not None
-    assert last.derived is not None
     engine = last.snapshot.engines[0]
     assert (engine.decode_tokens_live, engine.kv_cache_usage_ratio) == (None, None)
     assert last.derived.signals["kv_cache_usage_ratio"] is Absence.NOT_EXPORTED
@@ -243,7 +241,6 @@ def test_the_stated_size_reaches_the_lookup_of_the_model() -> None:
 
 def test_the_facts_reach_the_engine_over_http() -> None:
     *_, last = readings([routes(IDLE)] * 2)
-    assert last.snapshot is not None
     (engine,) = last.snapshot.engines
     assert engine.model_name == last.model_name == "tiny"
     assert (engine.batch_limit_requests, engine.context_limit_tokens) == (4.0, 1024.0)

@@ -41,7 +41,6 @@ def test_the_page_is_recognised_and_read() -> None:
     assert first.runtime == "ray-vllm"
     assert last.up
     assert last.restarts_total == 0
-    assert last.derived is not None
     rates = {engine.engine: engine.phase_tokens_per_second for engine in last.derived.engines}
     # what was counted in the 20 s between the first page and the last
     assert rates == {
@@ -80,7 +79,6 @@ def test_an_idle_server_is_no_server_that_has_gone() -> None:
 def test_sums_that_ray_makes_up_are_not_read() -> None:
     snapshot = snapshot_of(PAGE, None, runtime=RAY)
     for engine in snapshot.engines:
-        assert engine.time_to_first_token_seconds is not None
         assert engine.time_to_first_token_seconds.sum is None
         assert engine.time_to_first_token_seconds.mean() is None
         assert engine.time_to_first_token_seconds.quantile(0.9) is not None
@@ -101,7 +99,6 @@ def test_a_histogram_with_other_edges_than_the_nodes_first_is_missing_not_mixed(
     engines = {engine.engine: engine for engine in snapshot_of(PAGE, None, runtime=RAY).engines}
     assert engines["c9d0e1f2/0"].request_prompt_tokens is None
     assert engines["c9d0e1f2/0"].time_to_first_token_seconds is not None
-    assert engines["a1b2c3d4/0"].request_prompt_tokens is not None
     assert engines["a1b2c3d4/0"].request_prompt_tokens.count == 140
 
 
@@ -156,7 +153,6 @@ def test_values_are_ten_seconds_old_and_the_window_is_longer() -> None:
     assert snapshot.quality["e2e_request_latency_seconds"] is Quality.LAGGING
     # twelve refreshes, not the minute that is configured
     many = readings([{"/metrics": PAGE}] * 20)[-1]
-    assert many.derived is not None
     assert many.derived.window_seconds == 120
 
 
@@ -169,7 +165,6 @@ http_requests_total{{handler="x",method="POST",status="2xx"}} 3
     assert snapshot.process_start_unix_seconds is None
     assert snapshot.engines[0].http_responses_total is None
     last = readings([{"/metrics": text}] * 2)[-1]
-    assert last.derived is not None
     assert last.derived.signals["http_responses_total"] is Absence.NOT_EXPORTED
 
 

@@ -54,7 +54,6 @@ def test_a_model_called_undefined_has_no_name_until_the_server_says_one() -> Non
     listed = '{"object": "list", "data": [{"id": "Qwen/Qwen3-8B", "object": "model"}]}'
     found = readings([{PATH: OLD, "/v1/models": listed}] * 2)
     snapshot = found[-1].snapshot
-    assert snapshot is not None
     assert [engine.model_name for engine in snapshot.engines] == ["Qwen/Qwen3-8B"]
 
 

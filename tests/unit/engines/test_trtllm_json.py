@@ -83,8 +83,6 @@ def test_what_the_records_of_all_answers_count_is_added_up() -> None:
     first = numbered(0, record(context=900, new=1), record(generating=1), record(generating=1))
     second = numbered(3, record(context=100, generating=1, new=1), record(generating=2, completed=1))
     one, two = ticks(first, second)
-    assert one is not None
-    assert two is not None
     (engine,) = one.engines
     # two of a generating request, and the first token of the new one
     assert (engine.prefill_tokens_total, engine.decode_tokens_total, engine.engine_steps_total) == (900, 3, 3)
@@ -97,7 +95,6 @@ def test_what_the_records_of_all_answers_count_is_added_up() -> None:
 
 def test_gauges_are_the_newest_records() -> None:
     (snapshot,) = ticks([record(generating=9), record(generating=4)])
-    assert snapshot is not None
     (engine,) = snapshot.engines
     assert (engine.requests_running, engine.requests_waiting, engine.batch_limit_requests) == (4, 0, 64)
     assert (engine.kv_cache_usage_ratio, engine.kv_cache_capacity_tokens, engine.kv_block_tokens) == (0.25, 32_000, 32)
@@ -109,7 +106,6 @@ def test_gauges_are_the_newest_records() -> None:
 def test_an_empty_answer_is_idle_only_where_the_last_iteration_left_nothing() -> None:
     done, empty = [record(generating=2, completed=2)], json.dumps([])
     _, idle = ticks(done, empty)
-    assert idle is not None
     assert (idle.engines[0].requests_running, idle.engines[0].requests_waiting) == (0, 0)
     # totals and limits hold on, what was in use does not
     assert idle.engines[0].engine_steps_total == 2
@@ -117,7 +113,6 @@ def test_an_empty_answer_is_idle_only_where_the_last_iteration_left_nothing() ->
     assert idle.engines[0].kv_cache_usage_ratio is None
     # two requests are left: they run still, or were cancelled, or the engine hangs
     _, unknown = ticks([record(generating=2)], empty)
-    assert unknown is not None
     assert unknown.engines[0].requests_running is None
     assert unknown.engines[0].decode_tokens_total == 2
 
@@ -129,12 +124,9 @@ def test_an_empty_answer_is_an_engine_at_rest_also_before_any_record() -> None:
     )
     assert [(one.up, one.state, one.restarts_total) for one in found] == [(True, State.READY, 0)] * 3
     first = found[0].snapshot
-    assert first is not None
     assert [(engine.model_name, engine.engine) for engine in first.engines] == [("", "0")]
     assert first.absent == {row.field: Absence.IDLE for row in RUNTIME.rows}
-    assert found[0].derived is not None
     assert found[0].derived.signals["requests_running"] is Absence.IDLE
-    assert found[1].snapshot is not None
     assert found[1].snapshot.engines[0].requests_running == 1
 
 
@@ -142,14 +134,12 @@ def test_an_empty_answer_is_an_engine_at_rest_also_before_any_record() -> None:
 def test_other_json_is_not_an_engine_at_rest(answer: str) -> None:
     (found,) = readings([{"/metrics": (200, "application/json", answer.encode())}], runtime="trtllm-json")
     assert (found.up, found.state) == (False, State.UNKNOWN)
-    assert found.last is not None
     assert found.last.reason is FailureReason.UNKNOWN_RUNTIME
     assert "other JSON" in found.problem
 
 
 def test_an_engine_that_left_requests_in_its_queue_is_not_at_rest() -> None:
     _, last = ticks([record(generating=2, completed=2, numQueuedRequests=4)], "[]")
-    assert last is not None
     assert (last.engines[0].requests_running, last.engines[0].requests_waiting) == (None, None)
 
 
@@ -157,7 +147,6 @@ def test_an_engine_that_left_requests_in_its_queue_is_not_at_rest() -> None:
 def test_what_held_on_is_let_go_when_the_server_does_not_answer_as_itself(answer: Answer) -> None:
     found = ticks([record(generating=1, completed=1)], answer, "[]")
     last = found[-1]
-    assert last is not None
     assert last.engines[0].decode_tokens_total == 1
     assert last.engines[0].engine_steps_total is None
     assert last.engines[0].kv_cache_capacity_tokens is None
@@ -199,7 +188,6 @@ def test_ranks_of_attention_data_parallelism_are_engines_and_nothing_is_counted_
         record(generating=2 + rank, new=3 if rank == 0 else 0, completed=1, attentionDpRank=rank) for rank in (0, 1)
     ]
     (snapshot,) = ticks(ranks)
-    assert snapshot is not None
     first, second = snapshot.engines
     assert (first.engine, second.engine) == ("0", "1")
     assert (first.decode_tokens_total, second.decode_tokens_total) == (2 + 3, 3)
@@ -268,5 +256,4 @@ def test_more_records_than_a_side_endpoint_may_have_are_read() -> None:
     many = numbered(0, *[record(generating=1) for _ in range(2500)])
     assert len(json.dumps(many)) > 1024 * 1024
     (snapshot,) = ticks(many)
-    assert snapshot is not None
     assert snapshot.engines[0].engine_steps_total == 2500

@@ -53,12 +53,10 @@ def test_the_rust_front_end_gives_what_it_has() -> None:
     steps = [{**said, "/metrics": (200, OPENMETRICS, page.encode())} for page in (RUST_IDLE, RUST_IDLE, RUST_BUSY)]
     idle, _, busy = readings(steps)
     assert idle.runtime == "vllm"
-    assert idle.snapshot is not None
     assert idle.snapshot.engines[0].requests_running == 0
     assert idle.snapshot.engines[0].decode_tokens_total is None
     assert busy.up
     assert busy.restarts_total == 0
-    assert busy.snapshot is not None
     (engine,) = busy.snapshot.engines
     assert (engine.prompt_tokens_total, engine.prefill_tokens_total, engine.decode_tokens_total) == (700, 500, 90)
     assert engine.requests_finished_total == {"stop": 4}
@@ -101,9 +99,7 @@ def test_a_server_that_imitates_vllm_with_fewer_families_and_other_labels() -> N
     assert engine.requests_finished_total == {"stop": 7, "length": 3}
     assert engine.kv_cache_capacity_tokens == 16_384
     assert engine.prefill_tokens_total == 600
-    assert engine.inter_token_latency_seconds is not None
     assert engine.inter_token_latency_seconds.count == 290
-    assert engine.time_per_output_token_seconds is not None
     assert engine.time_per_output_token_seconds.count == 10
     for field in ("preemptions_total", "engine_steps_total", "requests_rejected_total"):
         assert getattr(engine, field) is None
@@ -131,7 +127,6 @@ NIM = {
 def test_nim_serves_the_page_below_v1(runtime: str | None) -> None:
     (found,) = readings([NIM], runtime=runtime)
     assert found.runtime == "vllm"
-    assert found.metrics_url is not None
     assert found.metrics_url.endswith("/v1/metrics")
 
 

@@ -175,7 +175,6 @@ def test_layers_of_glm_5_2_share_indexers() -> None:
     shape = shape_of("GLM-5.2")
     (group,) = shape.attention
     assert group.layers == 78
-    assert group.indexer is not None
     assert group.indexer.layers == 21
     scorers = find_module(shape, "self_attn.indexer.wq_b")
     assert scorers.layers == (0, 1, 2, *range(6, 78, 4))
@@ -225,7 +224,6 @@ def test_window_layers_of_dots_3_have_latents_of_their_own() -> None:
     sparse, window = reading(shape, Span.SPARSE), reading(shape, Span.SLIDING)
     assert (sparse.layers, sparse.kv_elements, sparse.top_entries) == (3, 512 + 64, 2048)
     assert (window.layers, window.kv_elements, window.window_tokens) == (4, 1024 + 64, 512)
-    assert sparse.indexer is not None
     assert sparse.indexer.layers == 3
 
 

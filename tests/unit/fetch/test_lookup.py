@@ -57,7 +57,6 @@ def test_an_address_needs_nobody_to_ask() -> None:
     names = Names()
     for host in ("127.0.0.1", "::1"):
         found = names.look_up(host)
-        assert found is not None
         assert found[0][4][0] == host
     assert names.asked == []
 

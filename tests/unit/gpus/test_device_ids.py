@@ -52,7 +52,6 @@ NVIDIA = "nvidia.com/gpu"
 )
 def test_a_known_form_is_a_gpu(resource: str, device: str, found: str, is_part: bool) -> None:
     one = find_device(DeviceGrant(resource, device), GPUS, {})
-    assert one is not None
     assert (one.uuid, one.is_part, one.why) == (found, is_part, "")
 
 
@@ -82,7 +81,6 @@ def test_a_known_form_is_a_gpu(resource: str, device: str, found: str, is_part: 
 )
 def test_another_form_is_named_and_not_known(resource: str, device: str, why: str) -> None:
     one = find_device(DeviceGrant(resource, device), GPUS, {})
-    assert one is not None
     assert one.uuid is None
     assert why in one.why
     assert len(one.why) < 200
@@ -100,7 +98,6 @@ def test_another_form_is_named_and_not_known(resource: str, device: str, why: st
 )
 def test_what_nobody_has_heard_of_may_be_an_accelerator(grant: DeviceGrant, named: str) -> None:
     one = find_device(grant, GPUS, {})
-    assert one is not None
     assert (one.uuid, one.is_doubtful) == (None, True)
     assert named in one.why
     assert "may be an accelerator" in one.why
@@ -127,7 +124,6 @@ def test_a_claimed_device_is_known_only_where_it_is_certain() -> None:
     def claimed(device: str, *cdi: str, driver: str = "gpu.nvidia.com", **slices: str) -> tuple[str | None, str]:
         grant = DeviceGrant(driver, device, "node-a", cdi)
         one = find_device(grant, GPUS, {("node-a", name.replace("_", "-")): of for name, of in slices.items()})
-        assert one is not None
         return one.uuid, one.why
 
     assert claimed("gpu-1") == (uuid(1), "")

@@ -92,7 +92,6 @@ def test_a_real_process() -> None:
     command = [sys.executable, "-c", "print(flush=True); input()"]
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
-            assert process.stdout is not None
             process.stdout.readline()
             assert find_environment_gpus([process.pid]) == (ONE,)
         finally:

@@ -88,7 +88,6 @@ def test_the_configuration_decides_what_reads_the_gpus(tmp_path: Path) -> None:
     config = load_text(
         tmp_path, "device_exporter: {url: 'http://localhost:5000'}\ngpu: {enabled: false, interval: 15s}\n" + target
     )
-    assert config.device_exporter is not None
     assert (config.device_exporter.url, config.device_exporter.metrics_path) == ("http://localhost:5000", "/metrics")
     assert config.device_exporter.interval_seconds == 15.0
     with closing(open_gpus(config)) as source:

@@ -58,14 +58,12 @@ dcgm:
 
 def test_the_default_timeout_follows_the_interval() -> None:
     config = load_flags(*TARGET, *URL, "--dcgm.interval", "5s")
-    assert config.dcgm is not None
     assert config.dcgm.http.timeout_seconds == 4.0
 
 
 def test_a_flag_for_the_url_keeps_what_the_file_says_beside_it(tmp_path: Path) -> None:
     text = "targets: ['a:1']\ndcgm: {url: 'http://b:1', auth: {bearer_token_env: TOKEN}}\n"
     config = load_text(tmp_path, text, "--dcgm.url", "https://c:9400", environ={"TOKEN": "x"})
-    assert config.dcgm is not None
     assert (config.dcgm.url, config.dcgm.http.bearer_token) == ("https://c:9400", Secret(env="TOKEN"))
 
 

@@ -95,8 +95,6 @@ def test_the_example_loads_and_sets_what_it_shows() -> None:
 
 def test_the_example_of_dcgm_loads_without_its_comment_marks(tmp_path: Path) -> None:
     block = re.search(r"^# dcgm:\n(#   .*\n)+", EXAMPLE.read_text(), re.MULTILINE)
-    assert block is not None
     config = load_text(tmp_path, re.sub("^# ", "", block[0], flags=re.MULTILINE), "--target", "a:1")
-    assert config.dcgm is not None
     assert (config.dcgm.url, config.dcgm.interval_seconds) == ("http://localhost:9400", 30.0)
     assert config.dcgm.http.bearer_token == Secret(file=str(tmp_path / "token"))

@@ -62,7 +62,6 @@ def test_once_says_what_the_page_says(folder: Path) -> None:
 
 def test_the_figures_are_those_of_the_page(folder: Path) -> None:
     found = readings([{"/metrics": PAGE}], runtimes=load_text(folder, CONFIG).runtimes)[0]
-    assert found.snapshot is not None
     (engine,) = found.snapshot.engines
     assert (engine.model_name, engine.engine) == ("tiny", "0")
     # 52,000 prompt tokens, 12,000 of them from the cache; 480 of 480 + 1,568 blocks of 16 tokens
@@ -71,7 +70,6 @@ def test_the_figures_are_those_of_the_page(folder: Path) -> None:
     assert engine.requests_finished_total == {"success": 240.0, "abort": 3.0}
     assert engine.batch_limit_requests == 8.0
     histogram = engine.time_to_first_token_seconds
-    assert histogram is not None
     assert (histogram.edges, histogram.sum) == ((0.1, 1.0, 2.5), 48.0)
     assert found.snapshot.process_start_unix_seconds == 1_795_140_000.0
     assert found.snapshot.unmapped_families == ()

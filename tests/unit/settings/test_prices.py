@@ -61,7 +61,6 @@ def test_more_faults_than_are_reported(tmp_path: Path, text: str) -> None:
 def test_the_example() -> None:
     config = load_flags("--target", "a:1", "--cost.price-file", str(EXAMPLE))
     book = config.prices
-    assert book is not None
     found = [(one.scope, one.value, one.rate, one.from_unix_seconds) for one in book.statements]
     assert found == [
         (Scope.GPU_MODEL, "H100 SXM 80GB", "reserved", None),
@@ -129,7 +128,6 @@ def test_a_card_that_nobody_knows_can_be_named_as_on_the_series(tmp_path: Path) 
     assert book is None
     assert "Hyper 9000" in problems[0]
     book, problems = read(tmp_path, "prices: [{gpu_name: Hyper 9000, usd_per_gpu_hour: 1}]")
-    assert book is not None
     assert (book.statements[0].scope, book.statements[0].value) == (Scope.GPU_MODEL, "Hyper 9000")
 
 
@@ -198,7 +196,6 @@ nodes:
 def test_pools_and_nodes(tmp_path: Path) -> None:
     book, problems = read(tmp_path, POOLS)
     assert problems == []
-    assert book is not None
     assert book.rates == (Rate("pool", RateKind.POOL),)
     machine = PoolUse(instance_type="p5.48xlarge")
     assert book.pools == (
