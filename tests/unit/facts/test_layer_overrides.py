@@ -9,9 +9,8 @@ import pytest
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.shape import Span
+from tests.support.models.shapes import Config
 from tests.support.rows import check_rows
-
-Config = dict[str, Any]
 
 FULL = [f"{layer:02}" for layer in range(5, 60, 6)]
 # Gemma-4-31B's text_config with global_head_dim 512 and num_global_key_value_heads 4, saved by Gemma4TextConfig: both keys are gone
