@@ -203,7 +203,7 @@ def test_a_page_is_recognised_and_known_whole() -> None:
     assert snapshot_of(PAGE, runtime=TGI).unmapped_families == ()
 
 
-# --- text Embeddings Inference's traps, one by one. Pages are made from the facts (runtimes-others 4) ---
+# --- Text Embeddings Inference's traps, one by one. Pages are made from the facts (runtimes-others 4) ---
 
 
 TEI = RUNTIMES["tei"]

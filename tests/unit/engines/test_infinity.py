@@ -156,7 +156,7 @@ def test_a_list_of_no_models_is_nothing() -> None:
     assert read_infinity_models(json.loads(QUEUE), ServerFacts()).model_names == ("minilm",)
 
 
-# --- xinference's traps, one by one. Pages are made from the facts (runtimes-others 15) ---
+# --- Xinference's traps, one by one. Pages are made from the facts (runtimes-others 15) ---
 
 
 XINFERENCE = RUNTIMES["xinference"]

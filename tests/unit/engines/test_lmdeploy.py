@@ -179,7 +179,7 @@ def test_the_side_endpoints_are_asked_and_their_absence_costs_nothing() -> None:
     assert without_them.facts == ServerFacts()
 
 
-# --- lightLLM's traps, one by one. Pages are made from the facts (runtimes-others 15) ---
+# --- LightLLM's traps, one by one. Pages are made from the facts (runtimes-others 15) ---
 
 
 LIGHTLLM = RUNTIMES["lightllm"]
