@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 
-from llm_serving_exporter.engines.detect import detect
 from llm_serving_exporter.engines.hooks.others import is_infinity, read_infinity_models, read_infinity_queue
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
 from tests.support.builders.recordings import recording
-from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.builders.snapshots import engine_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 from tests.support.servers.replica import Replica, readings
@@ -268,8 +266,3 @@ def test_a_worker_is_read_tick_by_tick() -> None:
     assert set(rates["chat", "0"]) == {"prefill", "decode"}
     assert rates["chat", "0"]["decode"] > 0
     assert rates["embed", "0"] == {}  # it does not decode
-
-
-def test_a_page_is_recognised_and_known_whole() -> None:
-    assert detect(PageParser().parse(page_of(PAGE)).layout).runtimes == (XINFERENCE,)
-    assert snapshot_of(PAGE, runtime=XINFERENCE).unmapped_families == ()

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from llm_serving_exporter.engines.detect import detect
 from llm_serving_exporter.engines.hooks.others import (
     read_lightllm_load,
     read_lightllm_model,
@@ -16,10 +15,9 @@ from llm_serving_exporter.engines.hooks.others import (
 from llm_serving_exporter.engines.json_answers import read_model_names
 from llm_serving_exporter.engines.mapping import ERRORS
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
 from tests.support.builders.recordings import recording
-from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.builders.snapshots import engine_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
@@ -281,11 +279,6 @@ def test_any_answer_is_borne(answer: object, load: float | None) -> None:
     assert read_lightllm_model(answer, ServerFacts()) == ServerFacts()
 
 
-def test_a_page_of_lightllm_is_recognised_and_known_whole() -> None:
-    assert detect(PageParser().parse(page_of(LIGHTLLM_PAGE)).layout).runtimes == (LIGHTLLM,)
-    assert snapshot_of(LIGHTLLM_PAGE, runtime=LIGHTLLM).unmapped_families == ()
-
-
 # --- mistral.rs's traps, one by one. Pages are made from the facts (runtimes-others 15) ---
 
 
@@ -407,8 +400,3 @@ def test_several_models_are_not_guessed_among() -> None:
 @check_rows("answer", [None, [], {"data": 3}, {"data": [3, {"id": 4}]}, {"data": [{"id": "default"}]}])
 def test_any_json_is_borne(answer: object) -> None:
     assert read_mistralrs_models(answer, ServerFacts()) == ServerFacts()
-
-
-def test_a_page_of_mistralrs_is_recognised_and_known_whole() -> None:
-    assert detect(PageParser().parse(page_of(MISTRALRS_PAGE)).layout).runtimes == (MISTRALRS,)
-    assert snapshot_of(MISTRALRS_PAGE, runtime=MISTRALRS).unmapped_families == ()
