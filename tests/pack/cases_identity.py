@@ -380,11 +380,5 @@ _CLUSTERS = Case(
 
 
 CASES = (
-    _RENAMED,
-    _NO_SERIES,
-    _KNOWN,
-    _PARTLY,
-    _UNCLEAR,
-    _CLAIMED,
-    _CLUSTERS,
-)
+    _RENAMED, _NO_SERIES, _KNOWN, _PARTLY, _UNCLEAR, _CLAIMED, _CLUSTERS,
+)  # fmt: skip

@@ -406,19 +406,9 @@ _ROUTED = Sampled(
 )
 
 OF_MINUTES = (
-    _ROUTED,
-    _TRAFFIC,
-    _QUANTILES,
-    _TEN_MINUTES,
-    _SLO,
-    _WORK,
-    _SETTLED,
-    _BANDWIDTH,
-    _LIMITED,
-    _HANDED_ON,
-    _TARGETS,
+    _ROUTED, _TRAFFIC, _QUANTILES, _TEN_MINUTES, _SLO, _WORK, _SETTLED, _BANDWIDTH, _LIMITED, _HANDED_ON, _TARGETS,
     _VIEWS,
-)
+)  # fmt: skip
 
 
 # --- baselines: a sample every five minutes, a day is 288 ---------------------------------------------------------------------------------

@@ -75,13 +75,9 @@ def all_documents() -> dict[str, Document]:
     for name, (sampled, evaluated) in RECORDS.items():
         found[f"{name}.yml"] = attach_rules(document((), sampled, evaluated), RENDERED[:1])
     sampled_fleets = (
-        cases_kv.SAMPLES,
-        cases_tail.SAMPLES,
-        cases_rollouts.SAMPLES,
-        fleets_node_loss.SAMPLES,
-        fleets_required.SAMPLES,
-        records_cost.SAMPLES,
-    )
+        cases_kv.SAMPLES, cases_tail.SAMPLES, cases_rollouts.SAMPLES, fleets_node_loss.SAMPLES,
+        fleets_required.SAMPLES, records_cost.SAMPLES,
+    )  # fmt: skip
     return {name: made for part in (found, *sampled_fleets) for name, made in part.items()}
 
 

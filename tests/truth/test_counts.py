@@ -29,12 +29,9 @@ from tests.support.servers.exporter_process import Scraped
 from tests.support.servers.replica import readings
 
 COUNTED = (
-    "prompt_tokens_total",
-    "prefill_tokens_total",
-    "cached_prompt_tokens_total",
-    "decode_tokens_total",
+    "prompt_tokens_total", "prefill_tokens_total", "cached_prompt_tokens_total", "decode_tokens_total",
     "preemptions_total",
-)
+)  # fmt: skip
 
 # snapshots that bracket each phase: quiet on both sides (captures README, column "snapshots")
 MAIN = {

@@ -112,14 +112,8 @@ def test_the_sidecars_patch_goes_onto_an_engine(tmp_path: Path, way: str) -> Non
     (tmp_path / "sidecar.yml").write_text(patch)
     # as the notes of the chart say, but of an object in a file
     command = [
-        need_tool("kubectl"),
-        "patch",
-        "--local",
-        "--filename",
-        str(tmp_path / "engine.yaml"),
-        "--output",
-        "yaml",
-    ]
+        need_tool("kubectl"), "patch", "--local", "--filename", str(tmp_path / "engine.yaml"), "--output", "yaml",
+    ]  # fmt: skip
     command += ["--patch-file", str(tmp_path / "sidecar.yml")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr

@@ -204,12 +204,9 @@ def test_models_of_any_shape_are_read_or_left() -> None:
     recorded = recording("dynamo-1.6.1-frontend").json("json/models-0060.json")
     assert read_dynamo_models(recorded, ServerFacts()) == ServerFacts(model_names=("tiny",))
     entries = [
-        {"id": "a", "context_window": 8},
-        {"id": "b", "context_window": "8"},
-        {"id": "c", "context_window": True},
-        {"id": 1},
-        None,
-    ]
+        {"id": "a", "context_window": 8}, {"id": "b", "context_window": "8"}, {"id": "c", "context_window": True},
+        {"id": 1}, None,
+    ]  # fmt: skip
     assert read_dynamo_models({"data": entries}, ServerFacts()).context_limit_tokens == {"a": 8}
     for answer in (None, [], {}, {"data": None}, {"data": {}}, {"data": ["x"]}):
         assert read_dynamo_models(answer, ServerFacts()) == ServerFacts()

@@ -67,13 +67,8 @@ def test_any_answer_is_up_and_nothing_is_said_of_the_work(runtime: str, routes: 
     assert unexplained(one) == OF_GPUS
     assert len(one.derived.signals) > 60
     assert {
-        "limiter",
-        "slo_itl",
-        "slo_errors",
-        "batch_utilization_ratio",
-        "latency_ttft",
-        "compute_ceiling_ratio",
-    } <= set(one.derived.signals)
+        "limiter", "slo_itl", "slo_errors", "batch_utilization_ratio", "latency_ttft", "compute_ceiling_ratio",
+    } <= set(one.derived.signals)  # fmt: skip
     assert (one.derived.verdict.state, one.derived.verdict.evidence) == (Limiter.UNKNOWN, {})
     assert "publishes nothing about its work" in as_table(one, everything=True)
 
@@ -206,16 +201,9 @@ def test_the_daemon_shows_their_gpus_and_no_figure_of_work(nvml_library: Path, t
             assert page.total("model_gpu_memory_bytes", target="home") == 14e9
             published = {name.removeprefix("llm_serving_") for name, _ in page.samples}
             work = (
-                "_tokens_total",
-                "requests_",
-                "phase_",
-                "window_latency",
-                "slo_",
-                "time_to_",
-                "kv_cache",
-                "batch_",
+                "_tokens_total", "requests_", "phase_", "window_latency", "slo_", "time_to_", "kv_cache", "batch_",
                 "decode_",
-            )
+            )  # fmt: skip
             assert not [name for name in published if any(part in name for part in work)]
             landing = exporter.get("/").text
             assert "phi4:14b" in landing

@@ -75,13 +75,9 @@ def test_reasons_that_are_never_counted_are_left_out() -> None:
     counted = "\n".join(
         f'lmdeploy:request_success_total{{{LABELS},finished_reason="ResponseType.{word}"}} {value}'
         for word, value in (
-            ("FINISH", 7),
-            ("CANCEL", 2),
-            ("OUT_OF_MEMORY", 1),
-            ("INTERNAL_ENGINE_ERROR", 3),
-            ("SUCCESS", 9),
+            ("FINISH", 7), ("CANCEL", 2), ("OUT_OF_MEMORY", 1), ("INTERNAL_ENGINE_ERROR", 3), ("SUCCESS", 9),
         )
-    )
+    )  # fmt: skip
     found = read(f"# TYPE lmdeploy:request_success counter\n{counted}\n")
     assert found.requests_finished_total == {"success": 7}
 

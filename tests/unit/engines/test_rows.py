@@ -364,14 +364,10 @@ def test_objects_and_lists() -> None:
 @check_rows(
     ("text", "version"),
     [
-        ("0.32.0", (0, 32, 0)),
-        ("v0.9.1", (0, 9, 1)),
-        ("0.33.1rc1.dev5+gabc", (0, 33, 1)),
-        ("dev", None),
-        (None, None),
-        ("", None),
+        ("0.32.0", (0, 32, 0)), ("v0.9.1", (0, 9, 1)), ("0.33.1rc1.dev5+gabc", (0, 33, 1)), ("dev", None),
+        (None, None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_versions(text: str | None, version: tuple[int, ...] | None) -> None:
     assert parse_version(text) == version
 
@@ -440,17 +436,9 @@ def test_inside_the_text_of_a_shell(script: str, expected: int | None) -> None:
 
 def test_nothing_but_known_flags_and_numbers_is_taken_out_of_a_command_line() -> None:
     words = [
-        "vllm",
-        "serve",
-        "m",
-        "--api-key",
+        "vllm", "serve", "m", "--api-key", "s3cret", "--max-num-seqs", "256", "--hf-token=s3cret", "--max-batch-size",
         "s3cret",
-        "--max-num-seqs",
-        "256",
-        "--hf-token=s3cret",
-        "--max-batch-size",
-        "s3cret",
-    ]
+    ]  # fmt: skip
     assert read_arguments(words, RUNTIMES.values()) == (("--max-batch-size", ""), ("--max-num-seqs", "256"))
 
 

@@ -38,13 +38,9 @@ def test_device_time_is_the_busiest_ranks_and_leaves_out_passes_without_a_reques
         text = "".join(
             f'sglang:{name}_total{{{T},pp_rank="0",tp_rank="{rank}",category="{mode}"}} {seconds}\n'
             for rank, mode, seconds in (
-                (0, "decode", 100),
-                (1, "decode", 101),
-                (0, "extend", 20),
-                (1, "extend", 19),
-                (0, "idle", 7),
+                (0, "decode", 100), (1, "decode", 101), (0, "extend", 20), (1, "extend", 19), (0, "idle", 7),
             )
-        )
+        )  # fmt: skip
         running = f"sglang:num_running_reqs{{{S}}} 1\n"
         return engine_of(text + running, runtime=SGLANG, version=version).device_busy_seconds
 

@@ -266,12 +266,9 @@ TRTLLM = RUNTIMES["trtllm"]
 
 RUNS = {"sglang-0.5.23": SGLANG, "trtllm-050f80de": TRTLLM, "dynamo-1.6.1-worker": DYNAMO}
 WORK = (
-    "prompt_tokens_total",
-    "prefill_tokens_total",
-    "decode_tokens_total",
-    "requests_finished_total",
+    "prompt_tokens_total", "prefill_tokens_total", "decode_tokens_total", "requests_finished_total",
     "e2e_request_latency_seconds",
-)
+)  # fmt: skip
 GAUGES = ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
 
 
@@ -469,15 +466,9 @@ def runtime_says_it_in_labels(runtime: Runtime, field: str) -> bool:
 
 
 REPLICAS = (
-    "instance",
-    "pod",
-    "exported_pod",
-    "k8s_pod_name",
-    "kubernetes_pod_name",
-    "service_instance_id",
-    "replica",
+    "instance", "pod", "exported_pod", "k8s_pod_name", "kubernetes_pod_name", "service_instance_id", "replica",
     "HostName",
-)
+)  # fmt: skip
 
 
 @check_rows("label", REPLICAS)

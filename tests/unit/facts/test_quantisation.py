@@ -190,20 +190,10 @@ _VALUES = st.recursive(
 )
 _METHODS = st.sampled_from(
     [
-        "fp8",
-        "gptq",
-        "awq",
-        "auto-round",
-        "compressed-tensors",
-        "modelopt",
-        "quark",
-        "mxfp4",
-        "bitsandbytes",
-        "fbgemm_fp8",
-        None,
-        7,
+        "fp8", "gptq", "awq", "auto-round", "compressed-tensors", "modelopt", "quark", "mxfp4", "bitsandbytes",
+        "fbgemm_fp8", None, 7,
     ]
-)
+)  # fmt: skip
 
 
 @given(_METHODS, st.dictionaries(_KEYS, _VALUES, max_size=6))
@@ -259,37 +249,18 @@ GIB = 2**30
 @check_rows(
     ("name", "bits", "multiplied"),
     [
-        ("bf16", 16.0, Precision.BF16),
-        ("fp16", 16.0, Precision.BF16),
-        ("fp32", 32.0, Precision.FP32),
-        ("fp8", 8.0, Precision.FP8),
-        ("fp8-block", 8.002, Precision.FP8),
-        ("fp8_w8a16", 8.0, Precision.BF16),
-        ("int8", 8.0, Precision.INT8),
-        ("int8_w8a16", 8.0, Precision.BF16),
-        ("mxfp8", 8.25, Precision.FP8),
-        ("mxfp4", 4.25, Precision.BF16),
-        ("nvfp4", 4.5, Precision.FP4),
-        ("nvfp4_w4a16", 4.5, Precision.BF16),
-        ("int4", 4.125, Precision.BF16),
-        ("w4a8", 4.125, Precision.FP8),
-        ("awq", 4.156, Precision.BF16),
-        ("gptq", 4.156, Precision.BF16),
-        ("gpt-fast-int4", 5.0, Precision.BF16),
-        ("nf4", 4.5, Precision.BF16),
-        ("nf4_double", 4.127, Precision.BF16),
-        ("q4_0", 4.5, Precision.INT8),
-        ("q4_1", 5.0, Precision.INT8),
-        ("q5_0", 5.5, Precision.INT8),
-        ("q5_1", 6.0, Precision.INT8),
-        ("q8_0", 8.5008, Precision.INT8),
-        ("q6_k", 6.5633, Precision.INT8),
-        ("q4_k_m", 4.8944, Precision.INT8),
-        ("q4_k_s", 4.6672, Precision.INT8),
-        ("q5_k_m", 5.7036, Precision.INT8),
-        ("iq4_xs", 4.4597, Precision.INT8),
+        ("bf16", 16.0, Precision.BF16), ("fp16", 16.0, Precision.BF16), ("fp32", 32.0, Precision.FP32),
+        ("fp8", 8.0, Precision.FP8), ("fp8-block", 8.002, Precision.FP8), ("fp8_w8a16", 8.0, Precision.BF16),
+        ("int8", 8.0, Precision.INT8), ("int8_w8a16", 8.0, Precision.BF16), ("mxfp8", 8.25, Precision.FP8),
+        ("mxfp4", 4.25, Precision.BF16), ("nvfp4", 4.5, Precision.FP4), ("nvfp4_w4a16", 4.5, Precision.BF16),
+        ("int4", 4.125, Precision.BF16), ("w4a8", 4.125, Precision.FP8), ("awq", 4.156, Precision.BF16),
+        ("gptq", 4.156, Precision.BF16), ("gpt-fast-int4", 5.0, Precision.BF16), ("nf4", 4.5, Precision.BF16),
+        ("nf4_double", 4.127, Precision.BF16), ("q4_0", 4.5, Precision.INT8), ("q4_1", 5.0, Precision.INT8),
+        ("q5_0", 5.5, Precision.INT8), ("q5_1", 6.0, Precision.INT8), ("q8_0", 8.5008, Precision.INT8),
+        ("q6_k", 6.5633, Precision.INT8), ("q4_k_m", 4.8944, Precision.INT8), ("q4_k_s", 4.6672, Precision.INT8),
+        ("q5_k_m", 5.7036, Precision.INT8), ("iq4_xs", 4.4597, Precision.INT8),
     ],
-)
+)  # fmt: skip
 def test_named_formats_have_the_bits_of_table_d5(name: str, bits: float, multiplied: Precision) -> None:
     found = formats.named(name)
     assert found.bits == pytest.approx(bits, abs=0.0005)
@@ -319,14 +290,10 @@ def test_gguf_files_of_llama_8b_have_their_published_size(name: str, gib: float)
 @check_rows(
     ("bits", "group_size", "zero_point", "stored"),
     [
-        (4, 128, False, 4.125),
-        (4, 128, True, 4.15625),
-        (3, 128, True, 3.1484375),
-        (8, 32, False, 8.5),
-        (2, 64, True, 2.28125),
-        (4, -1, True, 4.0),
+        (4, 128, False, 4.125), (4, 128, True, 4.15625), (3, 128, True, 3.1484375), (8, 32, False, 8.5),
+        (2, 64, True, 2.28125), (4, -1, True, 4.0),
     ],
-)
+)  # fmt: skip
 def test_integers_add_scale_and_zero_point_per_group(
     bits: int, group_size: int, zero_point: bool, stored: float
 ) -> None:

@@ -61,27 +61,12 @@ def test_a_size(text: str, value: int) -> None:
 @check_rows(
     ("text", "value"),
     [
-        ("on", True),
-        ("off", False),
-        ("missing", False),
-        ("flag(missing, True)", True),
-        ("flag(off, True)", False),
-        ("flag(part.on)", True),
-        ("has(four)", True),
-        ("has(none)", False),
-        ("not on", False),
-        ("on and off", False),
-        ("on or off", True),
-        ("four == 4", True),
-        ("four == 5", False),
-        ("four != 4", False),
-        ("four > 4", False),
-        ("four > 3", True),
-        ("four < 4", False),
-        ("four < 5", True),
-        ("zero(nought)", False),
+        ("on", True), ("off", False), ("missing", False), ("flag(missing, True)", True), ("flag(off, True)", False),
+        ("flag(part.on)", True), ("has(four)", True), ("has(none)", False), ("not on", False), ("on and off", False),
+        ("on or off", True), ("four == 4", True), ("four == 5", False), ("four != 4", False), ("four > 4", False),
+        ("four > 3", True), ("four < 4", False), ("four < 5", True), ("zero(nought)", False),
     ],
-)
+)  # fmt: skip
 def test_a_flag(text: str, value: bool) -> None:
     assert look().flag(text) is value
 

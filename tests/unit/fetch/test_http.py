@@ -257,20 +257,12 @@ def test_three_redirects_are_followed_and_no_more(make_client):
 @check_rows(
     "location",
     [
-        "http://example.invalid/metrics",
-        "http://localhost:{port}/metrics",
-        "https://127.0.0.1:{port}/metrics",
-        "http://127.0.0.1/metrics",
-        "//example.invalid/",
-        "ftp://127.0.0.1:{port}/",
-        "http://127.0.0.1:99999/",
-        "http://[",
-        "file:///etc/passwd",
-        None,
-        "",
+        "http://example.invalid/metrics", "http://localhost:{port}/metrics", "https://127.0.0.1:{port}/metrics",
+        "http://127.0.0.1/metrics", "//example.invalid/", "ftp://127.0.0.1:{port}/", "http://127.0.0.1:99999/",
+        "http://[", "file:///etc/passwd", None, "",
     ],
     shared=["make_client"],
-)
+)  # fmt: skip
 def test_redirect_elsewhere_is_refused(make_client, location):
     with FaultServer(status(200)) as server:
         server.behave("/metrics", redirect(None if location is None else location.format(port=server.port)))
@@ -372,22 +364,11 @@ def test_base_url_is_taken_apart(url, host, port, header, authority):
 @check_rows(
     "url",
     [
-        "",
-        "engine:8000",
-        "ftp://engine",
-        "unix:///run/engine.sock",
-        "http://",
-        "http://:8000",
-        "http://engine:port",
-        "http://engine:99999",
-        "http://[::1",
-        "http://en gine:8000",
-        "http://engine\x00:8000",
-        "http://engine:8000/metrics",
-        "http://engine:8000?x=1",
-        "http://" + "ü" * 64 + ".example",
+        "", "engine:8000", "ftp://engine", "unix:///run/engine.sock", "http://", "http://:8000", "http://engine:port",
+        "http://engine:99999", "http://[::1", "http://en gine:8000", "http://engine\x00:8000",
+        "http://engine:8000/metrics", "http://engine:8000?x=1", "http://" + "ü" * 64 + ".example",
     ],
-)
+)  # fmt: skip
 def test_other_urls_are_a_config_error(url):
     with pytest.raises(ConfigError):
         parse_base_url(url)
@@ -464,55 +445,32 @@ def test_one_that_is_cut_waits_for_the_rest(end: int) -> None:
 
 NAMES = st.sampled_from(
     [
-        "Content-Length",
-        "content-length",
-        "Transfer-Encoding",
-        "Connection",
-        "Content-Type",
-        "X-a",
-        "x y",
-        "",
-        "é",
+        "Content-Length", "content-length", "Transfer-Encoding", "Connection", "Content-Type", "X-a", "x y", "", "é",
         "Content-Length ",
     ]
-)
+)  # fmt: skip
 VALUES = st.one_of(
     st.sampled_from(
         [
-            "3",
-            "03",
-            "+3",
-            "3 ",
-            "\t3",
-            "1e3",
-            "9" * 20,
-            "chunked",
-            "CHUNKED",
-            "chunked, chunked",
-            "close",
-            "keep-alive",
-            "text/plain",
+            "3", "03", "+3", "3 ", "\t3", "1e3", "9" * 20, "chunked", "CHUNKED", "chunked, chunked", "close",
+            "keep-alive", "text/plain",
         ]
     ),
     st.text(st.characters(max_codepoint=255), max_size=6),
-)
+)  # fmt: skip
 ENDS = st.sampled_from([b"\r\n"] * 8 + [b"\n", b"\r", b"\r\r\n"])
 
 
 @given(
     st.sampled_from(
         [
-            b"HTTP/1.1 200 OK",
-            b"HTTP/1.1 200",
-            b"HTTP/1.1 200 ",
-            b"HTTP/1.1  200 OK",
-            b"http/1.1 200 OK",
+            b"HTTP/1.1 200 OK", b"HTTP/1.1 200", b"HTTP/1.1 200 ", b"HTTP/1.1  200 OK", b"http/1.1 200 OK",
             b"HTTP/1.1 2000 OK",
         ]
     ),
     st.lists(st.tuples(NAMES, VALUES, ENDS), max_size=5),
     st.sampled_from([b"", b"abc", b"\r\n"]),
-)
+)  # fmt: skip
 def test_where_both_read_a_head_they_say_the_same(
     status: bytes, lines: list[tuple[str, str, bytes]], body: bytes
 ) -> None:

@@ -225,25 +225,10 @@ def test_comments_that_change_places_are_another_page() -> None:
 
 tokens = st.sampled_from(
     [
-        "0",
-        "1",
-        "-2.5",
-        "3e9",
-        "1.7e+09",
-        "NaN",
-        "nan",
-        "Inf",
-        "+Inf",
-        "-infinity",
-        "1_0",
-        "1-1",
-        "",
-        "x",
-        "0x1",
-        "e",
-        ".",
+        "0", "1", "-2.5", "3e9", "1.7e+09", "NaN", "nan", "Inf", "+Inf", "-infinity", "1_0", "1-1", "", "x", "0x1",
+        "e", ".",
     ]
-)
+)  # fmt: skip
 lines = st.sampled_from(
     ["a", "b_total", 'a{x="1"}', 'a{x="ä"}', '{"q.r"}', "# TYPE a gauge", "# HELP a", "#", "", "# EOF", "1", "a{", "\r"]
 )
@@ -472,16 +457,11 @@ def test_lines_beyond_the_series_cap_are_not_parsed() -> None:
 @check_rows(
     "line",
     [
-        "a{" + 'b="c",' * 200_000 + "! 1",
-        'a{b="' + "\\" * 1_000_000 + "x 1",
-        "a " + "1" * 1_000_000 + "x",
-        "a" * 1_000_000 + "!",
-        " \t" * 500_000 + "!",
-        '{"' + '\\"' * 500_000,
-        "# TYPE " + "a" * 1_000_000 + "! gauge",
+        "a{" + 'b="c",' * 200_000 + "! 1", 'a{b="' + "\\" * 1_000_000 + "x 1", "a " + "1" * 1_000_000 + "x",
+        "a" * 1_000_000 + "!", " \t" * 500_000 + "!", '{"' + '\\"' * 500_000, "# TYPE " + "a" * 1_000_000 + "! gauge",
     ],
     ids=["labels", "backslashes", "digits", "name", "blanks", "quotes", "type"],
-)
+)  # fmt: skip
 def test_a_hostile_line_of_a_megabyte_is_refused_in_linear_time_with_a_short_message(line: str) -> None:
     started = time.process_time()
     _, cause, reason = refusal(line + "\n")

@@ -269,14 +269,10 @@ def test_a_field_of_an_unknown_type_is_not_guessed_at(rig):
 @pytest.mark.parametrize(
     ("scripted", "celsius"),
     [
-        ("uint 70", 70.0),
-        ("int 71", 71.0),
-        ("ushort 72", 72.0),
-        ("ull 73", 73.0),
-        ("double 74.5", 74.5),
+        ("uint 70", 70.0), ("int 71", 71.0), ("ushort 72", 72.0), ("ull 73", 73.0), ("double 74.5", 74.5),
         ("int -3", None),
     ],
-)
+)  # fmt: skip
 def test_field_values_are_read_by_their_type(rig, scripted, celsius):
     rig.state.update("gpu0", {"field:82": scripted})
     assert rig.read()[0].temperature_celsius.get("memory") == celsius

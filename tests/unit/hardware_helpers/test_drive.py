@@ -88,15 +88,8 @@ def test_prompts_of_a_phase_begin_with_what_they_share_and_no_two_phases_share(s
 def test_the_plan_is_that_of_the_recordings():
     """What they need of an engine: a limit below the queue's clients, and a context of 5,120 tokens."""
     assert [one.name for one in PLAN] == [
-        "decode1",
-        "decode8",
-        "decode64",
-        "queue",
-        "prefill",
-        "mixed",
-        "shared",
-        "sparse",
-    ]
+        "decode1", "decode8", "decode64", "queue", "prefill", "mixed", "shared", "sparse",
+    ]  # fmt: skip
     assert max(one.shared + one.prompt[1] + one.answer[1] for one in PLAN) < 5120
 
 

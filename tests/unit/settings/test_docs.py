@@ -64,15 +64,11 @@ def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:
     ]
     found = [
         (
-            config.dcgm is not None,
-            len(config.runtimes),
-            len(config.discovery),
-            len(config.expected_replicas),
-            config.drill_result_file,
-            config.target_labels,
+            config.dcgm is not None, len(config.runtimes), len(config.discovery), len(config.expected_replicas),
+            config.drill_result_file, config.target_labels,
         )
         for config in loaded
-    ]
+    ]  # fmt: skip
     assert found == [
         (False, 0, 0, 0, None, ("namespace", "team")),
         (True, 0, 0, 0, None, ()),

@@ -65,17 +65,10 @@ def test_a_comma_before_the_closing_bracket_is_named_at_the_bracket(text: str) -
         ("# é" + "é" * 2**19, "the file is larger than 1 MiB. Split its targets over files of file_sd."),
     ],
     ids=[
-        "laughs",
-        "values",
-        "alias of itself",
-        "lists",
-        "dashes",
-        "mappings",
-        "bell",
-        "large",
+        "laughs", "values", "alias of itself", "lists", "dashes", "mappings", "bell", "large",
         "cut within a character",
     ],
-)
+)  # fmt: skip
 def test_hostile_yaml(tmp_path: Path, text: str, what: str) -> None:
     (message,) = problems_of(tmp_path, text)
     assert message.startswith(what)
@@ -137,41 +130,11 @@ def test_json_and_yaml_give_the_same_tree() -> None:
 
 WORDS = st.sampled_from(
     [
-        "targets",
-        "url",
-        "http://a:1",
-        "scrape",
-        "interval",
-        "5s",
-        "5",
-        "~",
-        "*a",
-        "&a ",
-        "!x ",
-        "<<",
-        "on",
-        "\t",
-        "auth",
-        "headers",
-        "file_sd",
-        "files",
-        "gpus",
-        "[",
-        "]",
-        "{",
-        "}",
-        ":",
-        ": ",
-        "\n",
-        "- ",
-        "  ",
-        ",",
-        "'",
-        '"',
-        "#",
-        "é",
+        "targets", "url", "http://a:1", "scrape", "interval", "5s", "5", "~", "*a", "&a ", "!x ", "<<", "on", "\t",
+        "auth", "headers", "file_sd", "files", "gpus", "[", "]", "{", "}", ":", ": ", "\n", "- ", "  ", ",", "'", '"',
+        "#", "é",
     ]
-)
+)  # fmt: skip
 
 
 @pytest.mark.hypothesis
@@ -202,27 +165,9 @@ TREES = st.recursive(
         | st.dictionaries(
             st.sampled_from(
                 [
-                    "targets",
-                    "url",
-                    "name",
-                    "scrape",
-                    "interval",
-                    "timeout",
-                    "auth",
-                    "basic",
-                    "headers",
-                    "tls",
-                    "gpus",
-                    "nodes",
-                    "file_sd",
-                    "files",
-                    "defaults",
-                    "expected_replicas",
-                    "model_name",
-                    "replicas",
-                    "target_defaults",
-                    "role",
-                    "X",
+                    "targets", "url", "name", "scrape", "interval", "timeout", "auth", "basic", "headers", "tls",
+                    "gpus", "nodes", "file_sd", "files", "defaults", "expected_replicas", "model_name", "replicas",
+                    "target_defaults", "role", "X",
                 ]
             ),
             inner,
@@ -230,7 +175,7 @@ TREES = st.recursive(
         )
     ),
     max_leaves=12,
-)
+)  # fmt: skip
 
 
 @pytest.mark.hypothesis

@@ -465,12 +465,8 @@ def test_state_dtypes_that_are_taken_hold_at_the_lookup() -> None:
         return loader.model_facts(ModelSettings(name=name, state_dtype=dtype)).state_bytes_per_element
 
     assert [bytes_of("Jamba-v0.1", dtype) for dtype in (None, "auto", "AUTO", "BF16", "float32")] == [
-        4.0,
-        2.0,
-        2.0,
-        2.0,
-        4.0,
-    ]
+        4.0, 2.0, 2.0, 2.0, 4.0,
+    ]  # fmt: skip
 
 
 def test_a_gpu_that_a_discovered_target_names_and_nobody_knows_costs_no_target(tmp_path: Path) -> None:

@@ -165,15 +165,10 @@ def test_every_option_works_as_flag_variable_and_key(option: object, tmp_path: P
 @check_rows(
     ("flags", "expected"),
     [
-        ((), True),
-        (("--gpu.gpm",), True),
-        (("--no-gpu.gpm",), False),
-        (("--gpu.gpm=false",), False),
-        (("--gpu.gpm=TRUE",), True),
-        (("--no-gpu.gpm", "--gpu.gpm"), True),
-        (("--gpu.gpm=1",), True),
+        ((), True), (("--gpu.gpm",), True), (("--no-gpu.gpm",), False), (("--gpu.gpm=false",), False),
+        (("--gpu.gpm=TRUE",), True), (("--no-gpu.gpm", "--gpu.gpm"), True), (("--gpu.gpm=1",), True),
     ],
-)
+)  # fmt: skip
 def test_booleans(flags: tuple[str, ...], expected: bool) -> None:
     assert load_flags(*TARGET, *flags).gpu.gpm is expected
 
@@ -236,17 +231,9 @@ def test_a_variable_unlike_any_option_is_refused_without_a_guess() -> None:
 
 def test_variables_that_kubernetes_makes_for_a_service_of_our_name_are_no_typos() -> None:
     names = [
-        "SERVICE_HOST",
-        "SERVICE_PORT",
-        "SERVICE_PORT_METRICS",
-        "PORT",
-        "PORT_10077_TCP",
-        "PORT_10077_TCP_PROTO",
-        "PORT_10077_TCP_PORT",
-        "PORT_10077_TCP_ADDR",
-        "METRICS_SERVICE_HOST",
-        "METRICS_PORT_10077_TCP_ADDR",
-    ]
+        "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_METRICS", "PORT", "PORT_10077_TCP", "PORT_10077_TCP_PROTO",
+        "PORT_10077_TCP_PORT", "PORT_10077_TCP_ADDR", "METRICS_SERVICE_HOST", "METRICS_PORT_10077_TCP_ADDR",
+    ]  # fmt: skip
     assert load_flags(*TARGET, environ=dict.fromkeys((PREFIX + name for name in names), "tcp://10.0.0.1:1")).targets
 
 
@@ -536,35 +523,10 @@ def test_reads_what_prometheus_reads(text: str, seconds: float) -> None:
 @check_rows(
     "text",
     [
-        "",
-        " ",
-        "5",
-        "1.5",
-        "-5s",
-        "+5s",
-        "5 s",
-        "5S",
-        "5sec",
-        "s",
-        "1s1m",
-        "1m1m",
-        "1.5h",
-        ".5s",
-        "5.s",
-        "1e3s",
-        "٥s",
-        "5µs",
-        "5s ",
-        "\n",
-        "5s\n",
-        "off",
-        "300y",
-        "9" * 400 + "s",
-        "1" * 400,
-        "nan",
-        "inf",
+        "", " ", "5", "1.5", "-5s", "+5s", "5 s", "5S", "5sec", "s", "1s1m", "1m1m", "1.5h", ".5s", "5.s", "1e3s",
+        "٥s", "5µs", "5s ", "\n", "5s\n", "off", "300y", "9" * 400 + "s", "1" * 400, "nan", "inf",
     ],
-)
+)  # fmt: skip
 def test_refuses_anything_else_with_what_to_write(text: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
         parse_duration(text)
@@ -623,32 +585,12 @@ def test_normal_form(text: str, url: str, path: str | None) -> None:
 @check_rows(
     "text",
     [
-        "",
-        "h",
-        "http://",
-        "http://:1",
-        "ftp://h:1",
-        "unix:///s",
-        "http://h:0",
-        "http://h:65536",
-        "http://h:x",
-        "http://h:",
-        "http://[::1",
-        "http://[h]:1",
-        "http://[v1.a]:1",
-        "http://h:1?a=b",
-        "http://h:1#f",
-        "http://u@h:1",
-        "http://a b:1",
-        "http://h\n:1",
-        "http://h:1//m",
-        "http://-h:1",
-        "http://bücher:1",
-        "http://h:1/a b",
-        "�:1",
-        "http://" + "h" * 300 + ":1",
+        "", "h", "http://", "http://:1", "ftp://h:1", "unix:///s", "http://h:0", "http://h:65536", "http://h:x",
+        "http://h:", "http://[::1", "http://[h]:1", "http://[v1.a]:1", "http://h:1?a=b", "http://h:1#f",
+        "http://u@h:1", "http://a b:1", "http://h\n:1", "http://h:1//m", "http://-h:1", "http://bücher:1",
+        "http://h:1/a b", "�:1", "http://" + "h" * 300 + ":1",
     ],
-)
+)  # fmt: skip
 def test_refused(text: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
         parse_url(text)
@@ -676,20 +618,11 @@ def test_a_password_is_never_shown() -> None:
 @check_rows(
     ("text", "local"),
     [
-        ("localhost:1", True),
-        ("127.0.0.1:1", True),
-        ("127.9.9.9:1", True),
-        ("[::1]:1", True),
-        ("0.0.0.0:1", True),
-        ("[::]:1", True),
-        ("Pod-7:1", True),
-        ("api.localhost:1", True),
-        ("[::ffff:127.0.0.1]:1", True),
-        ("10.0.0.1:1", False),
-        ("pod-8:1", False),
-        ("localhost.example.com:1", False),
+        ("localhost:1", True), ("127.0.0.1:1", True), ("127.9.9.9:1", True), ("[::1]:1", True), ("0.0.0.0:1", True),
+        ("[::]:1", True), ("Pod-7:1", True), ("api.localhost:1", True), ("[::ffff:127.0.0.1]:1", True),
+        ("10.0.0.1:1", False), ("pod-8:1", False), ("localhost.example.com:1", False),
     ],
-)
+)  # fmt: skip
 def test_local_servers_have_the_own_host_name(text: str, local: bool) -> None:
     address = parse_url(text)
     assert address.is_local("pod-7") is local
