@@ -59,15 +59,12 @@ _MISSED = together(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
         # the last one was on time; after three hours somebody makes the missing one
         _report("eu", _DUE, held((180, _DUE - _WEEK), (70, 10_800))),
-        {"2h10m": (_late("eu", "1d 1h 10m 0s", "8d 1h 10m 0s"),)},
+        {"2h10m": _late("eu", "1d 1h 10m 0s", "8d 1h 10m 0s")},
     ),
     Story(
         (Kind.FIRES, Kind.FIRST_WEEK),
         _report("never", _DUE, None),
-        {
-            "2h10m": (_late("never", "1d 1h 10m 0s", "unknown"),),
-            "4h": (_late("never", "1d 3h 0m 0s", "unknown"),),
-        },
+        {"2h10m": _late("never", "1d 1h 10m 0s", "unknown"), "4h": _late("never", "1d 3h 0m 0s", "unknown")},
     ),
     Story((Kind.BELOW,), {**_report("done", _DUE, _DUE), **_report("today", -43_200, _DUE - _WEEK)}),
     # one of a pair makes the review, both know when it was due
@@ -76,10 +73,7 @@ _MISSED = together(
         (Kind.RESTART,),
         _report("again", with_gap(_DUE, 90, 10, 150), _DUE - _WEEK),
         # an exporter that is away does not make it come
-        {
-            "2h10m": (_late("again", "1d 1h 10m 0s", "8d 1h 10m 0s"),),
-            "4h": (_late("again", "1d 3h 0m 0s", "8d 3h 0m 0s"),),
-        },
+        {"2h10m": _late("again", "1d 1h 10m 0s", "8d 1h 10m 0s"), "4h": _late("again", "1d 3h 0m 0s", "8d 3h 0m 0s")},
     ),
     # the exporter with the schedule is gone for good before its next review is due
     Story(
@@ -91,10 +85,7 @@ _MISSED = together(
             following=_until(40, _DUE),
             exporter=_until(40, 1),
         ),
-        {
-            "2h10m": (_late("gone", "1d 1h 10m 0s", "8d 1h 10m 0s"),),
-            "4h": (_late("gone", "1d 3h 0m 0s", "8d 3h 0m 0s"),),
-        },
+        {"2h10m": _late("gone", "1d 1h 10m 0s", "8d 1h 10m 0s"), "4h": _late("gone", "1d 3h 0m 0s", "8d 3h 0m 0s")},
     ),
     # another one has taken over, or nobody wants reviews of it any more
     Story(
@@ -115,10 +106,7 @@ _MISSED = together(
     Story(
         (Kind.FIRES,),
         _report("stuck", _DUE - _WEEK, _DUE - _WEEK, following=_DUE, exporter=held((250, 1))),
-        {
-            "2h10m": (_late("stuck", "1d 1h 10m 0s", "8d 1h 10m 0s"),),
-            "4h": (_late("stuck", "1d 3h 0m 0s", "8d 3h 0m 0s"),),
-        },
+        {"2h10m": _late("stuck", "1d 1h 10m 0s", "8d 1h 10m 0s"), "4h": _late("stuck", "1d 3h 0m 0s", "8d 3h 0m 0s")},
     ),
     # no schedule, or none that was due yet
     Story((Kind.ABSENT,), _report("none", None, _DUE - _WEEK)),

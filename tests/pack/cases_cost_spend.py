@@ -48,7 +48,7 @@ _BUDGET = together(
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
         _pace("eu", held((35 * HOUR, 4), (6 * HOUR, 3.9)), 2900),
-        {"29h12m": (_over("2920", "2900", "30", "eu"),)},
+        {"29h12m": _over("2920", "2900", "30", "eu")},
     ),
     Story((Kind.BELOW,), _pace("us", 4, 2920)),
     Story((Kind.ABSENT,), _pace("free", 4, None)),
@@ -69,7 +69,7 @@ _BUDGET = together(
     Story(
         (Kind.RESTART,),
         _pace("again", 4, with_gap(2900, 26 * HOUR, 2, 15 * HOUR)),
-        {"40h2m": (_over("2920", "2900", "41", "again"),)},
+        {"40h2m": _over("2920", "2900", "41", "again")},
     ),
     interval=EVERY,
     rules="cost_clusters",

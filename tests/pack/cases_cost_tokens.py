@@ -41,13 +41,13 @@ _PER_TOKEN = together(
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY, Kind.ONE_REPLICA),
         _price("chat", held((12 * HOUR, 3.2), (2 * HOUR, 2))),
-        {"6h12m": (_dear("chat", "3.2"),)},
+        {"6h12m": _dear("chat", "3.2")},
     ),
     Story(
         (Kind.FIRES, Kind.ROLES),
         # each pool by its own median
         {**_price("split", 3.5, role="decode"), **_price("split", 2.5, role="prefill")},
-        {moment: (_dear("split", "3.5", "decode"),) for moment in ("6h12m", "13h2m")},
+        {moment: _dear("split", "3.5", "decode") for moment in ("6h12m", "13h2m")},
     ),
     # half as much again, not more
     Story((Kind.BELOW,), {**_price("even", 3), **_price("calm", 2.9)}),
@@ -55,7 +55,7 @@ _PER_TOKEN = together(
     Story((Kind.LOW_TRAFFIC,), _price("small", None)),
     Story((Kind.FIRST_WEEK,), _price("new", 9, None)),
     # ten minutes without an exporter after three hours: six hours start again, and are over at nine
-    Story((Kind.RESTART,), _price("again", with_gap(3.2, 3 * HOUR, 2, 11 * HOUR)), {"13h2m": (_dear("again", "3.2"),)}),
+    Story((Kind.RESTART,), _price("again", with_gap(3.2, 3 * HOUR, 2, 11 * HOUR)), {"13h2m": _dear("again", "3.2")}),
     # without a price there is neither
     Story((Kind.ABSENT,), _price("free", None, None) | recorded("free", "tokens:rate1h", held((14 * HOUR, 500)))),
     interval=EVERY,
@@ -97,7 +97,7 @@ _EXPLOSION = together(
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY, Kind.ONE_REPLICA),
         _traffic("chat", held((60, 400), (40, 200))),
-        {"31m30s": (_exploded("chat", "400"),)},
+        {"31m30s": _exploded("chat", "400")},
     ),
     Story(
         (Kind.FIRES, Kind.ROLES),
@@ -116,7 +116,7 @@ _EXPLOSION = together(
     Story((Kind.BELOW,), _traffic("calm", 360)),
     Story((Kind.LOW_TRAFFIC,), _traffic("toy", 5000, 100)),
     Story((Kind.FIRST_WEEK,), _traffic("new", 5000, None)),
-    Story((Kind.RESTART,), _traffic("again", with_gap(400, 20, 10, 70)), {"90m30s": (_exploded("again", "400"),)}),
+    Story((Kind.RESTART,), _traffic("again", with_gap(400, 20, 10, 70)), {"90m30s": _exploded("again", "400")}),
     Story((Kind.ABSENT,), _traffic("mute", None)),
     # the prefix cache finds nothing any more, and all is computed again
     Story(

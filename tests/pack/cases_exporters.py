@@ -84,13 +84,13 @@ _SOME_GONE = together(
         # one does not answer from minute 10 to 39
         _exporter("gpu-1", (70, True), job="silent")
         | _exporter("gpu-2", (10, True), (30, False), (30, True), job="silent"),
-        {moment: (_some(1, "silent", "gpu-2:10077"),) for moment in ("24m", "31m")},
+        {moment: _some(1, "silent", "gpu-2:10077") for moment in ("24m", "31m")},
     ),
     Story(
         (Kind.FIRES,),
         # one is not even known any more
         _exporter("pool-1", (70, True), job="pool") | _exporter("pool-2", (12, True), (58, None), job="pool"),
-        {moment: (_some(1, "pool"),) for moment in ("31m", "59m")},
+        {moment: _some(1, "pool") for moment in ("31m", "59m")},
     ),
     # each is replaced within two minutes, under another name
     Story(
@@ -133,7 +133,7 @@ _SHARDS = together(
         | _held(2, "b:10077", (31, 1), (1, "stale"), (1, NOTHING), (17, 1))
         | _held(3, "c:10077", (5, 1), (1, "stale"), (14, NOTHING), (30, 1))
         | _held(4, "d:10077", (50, 1)),
-        {"12m": (_missing("3"),), "19m": (_missing("3"),)},
+        {"12m": _missing("3"), "19m": _missing("3")},
     ),
     doubled=False,
 )

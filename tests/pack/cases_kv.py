@@ -234,10 +234,7 @@ _DROPPED = firing(
 )
 _EMBED_HITS = {
     selector(name, model_name="embed", role="unified"): flat((0.5, 90))
-    for name in (
-        "model:llm_serving_prefix_cache_hit:ratio_increase30m",
-        "model:llm_serving_prefix_cache_hit:median7d",
-    )
+    for name in ("model:llm_serving_prefix_cache_hit:ratio_increase30m", "model:llm_serving_prefix_cache_hit:median7d")
 }
 
 _HIT_RATE_DROPPED = (
