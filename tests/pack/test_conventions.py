@@ -17,8 +17,7 @@ from llm_serving_alerts.render import RECORDS, rule_files
 from llm_serving_alerts.settings_file import read_settings
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.course import Scope
-from tests.pack.judging import verdict
-from tests.pack.narrowing import write_narrowed
+from tests.pack.judging import ask, expect
 from tests.pack.rulesets import keep_groups
 from tests.support.builders.namespaced_fleet import MODEL, NAMESPACES, NamespacedFleet
 from tests.support.conventions import BESIDE_ONE_ANOTHER, CONVENTIONS, PLAIN, Convention, Place
@@ -62,8 +61,7 @@ def stored(written: Written, conventions: Iterable[Convention]) -> Iterator[dict
 
 def expects(expression: str, samples: Mapping[str, float]) -> dict[str, Any]:
     """The answer at the end of the history."""
-    found = [{"labels": labels, "value": value} for labels, value in samples.items()]
-    return {"expr": expression, "eval_time": f"{MINUTES}m", "exp_samples": found}
+    return expect(expression, f"{MINUTES}m", samples)
 
 
 def judge(
@@ -77,15 +75,8 @@ def judge(
     """promtool's verdict on the answers, over the rules of these settings."""
     groups = groups_of(folder, settings)
     written = history(target_labels, frozenset((*_SERIES.findall(str(groups)), *ASKED_BY_DRILLS)))
-    test = {"interval": "1m", "input_series": list(stored(written, conventions)), "promql_expr_test": list(tests)}
-    document = {
-        "evaluation_interval": "1m",
-        # else promtool takes the groups in an order that differs from run to run, and an answer at the margin with it
-        "group_eval_order": [group["name"] for found in groups.values() for group in found],
-        "tests": [test],
-    }
-    write_narrowed(folder, "test.yml", document, {f"{name}.yml": found for name, found in groups.items()})
-    return verdict(folder, "test.yml")
+    series = {one["series"]: one["values"] for one in stored(written, conventions)}
+    return ask(folder, series, tests, {f"{name}.yml": found for name, found in groups.items()})
 
 
 def groups_of(folder: Path, settings: str) -> dict[str, list[dict[str, Any]]]:

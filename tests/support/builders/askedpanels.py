@@ -7,8 +7,7 @@ from pathlib import Path
 
 from llm_serving_alerts.render import RECORDS, rule_files
 from llm_serving_alerts.settings import Settings
-from tests.pack.judging import verdict
-from tests.pack.narrowing import write_narrowed
+from tests.pack.judging import ask, expect
 from tests.support.yaml_text import load_yaml
 
 
@@ -31,18 +30,6 @@ def ask_promtool(
     `settings`: those of their recording rules that the queries rest on are evaluated too.
     """
     groups = load_yaml(rule_files(settings)[f"{RECORDS}.yml"])["groups"] if settings is not None else []
-    questions = [
-        {
-            "expr": expression,
-            "eval_time": at,
-            "exp_samples": [{"labels": labels, "value": value} for labels, value in found.items()],
-        }
-        for expression, found in asked.items()
-    ]
-    document = {
-        "evaluation_interval": "1m",
-        "group_eval_order": [group["name"] for group in groups],
-        "tests": [{"interval": "1m", "input_series": [dict(one) for one in series], "promql_expr_test": questions}],
-    }
-    write_narrowed(tmp_path, "tests.yml", document, {"records.yml": groups})
-    assert not verdict(tmp_path, "tests.yml")
+    questions = [expect(expression, at, found) for expression, found in asked.items()]
+    history = {one["series"]: one["values"] for one in series}
+    assert not ask(tmp_path, history, questions, {"records.yml": groups})

@@ -10,7 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import yaml
 
 from llm_serving_alerts.evaluation_delay import delay_expression
 from llm_serving_alerts.layout import lay_out
@@ -26,10 +25,10 @@ from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_exporter.model.record import replace
 from tests.pack import cases_gpu
 from tests.pack.builders import held, target
-from tests.pack.judging import verdict
-from tests.pack.narrowing import write_narrowed
+from tests.pack.judging import ask, expect
+from tests.pack.narrowing import split_by_rules, write_narrowed
 from tests.pack.promtool import attach_rules, document
-from tests.pack.rulesets import PRESENCE, as_yaml, belongs, keep_groups
+from tests.pack.rulesets import PRESENCE, belongs, keep_groups
 from tests.support.quick import keep_quick
 from tests.support.rows import check_rows
 from tests.support.servers.prometheus_server import PrometheusServer
@@ -103,19 +102,23 @@ GROUPS = ("identity", "gpu", "gpu.alerts")
 )  # fmt: skip
 def test_rules_fire_alike(tmp_path: Path, judge: str, name: str) -> None:
     program = found(judge)
-    for file, text in rule_files(default_settings(), ruler=BY_NAME[name]).items():
-        kept = keep_groups(load_yaml(text)["groups"], GROUPS)
-        assert kept
-        (tmp_path / file).write_text(as_yaml({"groups": kept}))
+    files = {
+        file: keep_groups(load_yaml(text)["groups"], GROUPS)
+        for file, text in rule_files(default_settings(), ruler=BY_NAME[name]).items()
+    }
+    assert all(files.values())
     # what two exporters change is asked in tests/pack
     raw = [replace(case, doubled=False) for case in cases_gpu.CASES if not case.rules]
     assert sum(bool(case.firing) or any(firing for _, firing in case.more) for case in raw) > 3
-    made = attach_rules(document(raw), ["records.yml", "alerts.yml"])
-    (tmp_path / "test.yml").write_text(as_yaml(made))
-    judged = subprocess.run(
-        [program, "test", "rules", "test.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert judged.returncode == 0, judged.stdout[-4000:] + judged.stderr[-4000:]
+    rules = [rule for groups in files.values() for group in groups for rule in group["rules"]]
+    for number, part in enumerate(split_by_rules(attach_rules(document(raw), files), rules)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write_narrowed(folder, "test.yml", part, files)
+        judged = subprocess.run(
+            [program, "test", "rules", "test.yml"], cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert judged.returncode == 0, judged.stdout[-4000:] + judged.stderr[-4000:]
 
 
 @pytest.mark.process
@@ -128,21 +131,9 @@ def test_a_delayed_alert_comes_that_much_later_and_rests_on_the_same_samples(tmp
         'llm_serving_target_state{target="t",state="ready"}': "1x9 0x50",
     }
     down = 'target:llm_serving_down:min{model_name="m", role="unified", target="t"}'
-    checks = [
-        {"expr": "target:llm_serving_down:min", "eval_time": at, "exp_samples": [{"labels": down, "value": value}]}
-        for at, value in (("11m", 0), ("12m", 1))
-    ]
-    test = {
-        "interval": "1m",
-        "input_series": [{"series": name, "values": values} for name, values in lines.items()],
-        "promql_expr_test": checks,
-    }
-    whole = {"rule_files": ["records.yml"], "evaluation_interval": "1m", "tests": [test]}
-    (tmp_path / "test.yml").write_text(yaml.safe_dump(whole))
-    judged = subprocess.run(
-        [found("promtool"), "test", "rules", "test.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert judged.returncode == 0, judged.stdout + judged.stderr
+    questions = [expect("target:llm_serving_down:min", at, {down: value}) for at, value in (("11m", 0), ("12m", 1))]
+    rules = {"records.yml": load_yaml((tmp_path / "records.yml").read_text())["groups"]}
+    assert not ask(tmp_path, lines, questions, rules)
 
 
 @check_rows(
@@ -418,19 +409,5 @@ def test_most_targets_down_for_more_than_a_day_still_page(tmp_path: Path) -> Non
         series[f'llm_serving_target_start_time_seconds{{target="chat-{number}"}}'] = held((lost + long_after, -3600))
     fires = 'count(ALERTS{alertname="LLMServingTargetsDown",alertstate="firing",model_name="chat"})'
     moments = {"30m": None, "2h": 1, "20h": 1, "27h": 1, "30h": 1}
-    tests = [
-        {"expr": fires, "eval_time": at, "exp_samples": [] if count is None else [{"labels": "{}", "value": count}]}
-        for at, count in moments.items()
-    ]
-    document = {
-        "evaluation_interval": f"{MINUTES}m",
-        "tests": [
-            {
-                "interval": f"{MINUTES}m",
-                "input_series": [{"series": name, "values": values} for name, values in series.items()],
-                "promql_expr_test": tests,
-            }
-        ],
-    }
-    write_narrowed(tmp_path, "test.yml", document, files)
-    assert not verdict(tmp_path, "test.yml")
+    questions = [expect(fires, at, {} if count is None else {"{}": count}) for at, count in moments.items()]
+    assert not ask(tmp_path, series, questions, files, interval=f"{MINUTES}m", every=f"{MINUTES}m")

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
-import yaml
 
-from llm_serving_alerts.render import RECORDS, rule_files
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
+from tests.pack.judging import ask, expect
+from tests.pack.rulesets import committed_records
 from tests.support.builders.askedpanels import ask_promtool, write_series
 from tests.support.builders.default_boards import default_boards, default_documents
 from tests.support.builders.panelqueries import answered, filled
-from tests.support.servers.server_process import program
 
 UID = "llm-serving-roofline"
 # H100 SXM, dense bf16 and HBM3 as NVIDIA's data sheet has them, 989.4e12 FLOP/s over 3.35e12 B/s, so rounded that floats have its quarters
@@ -120,40 +118,14 @@ def test_tenants_shares_add_up_to_all_that_gateways_count(tmp_path: Path) -> Non
     )
     # an engine's role, as somebody chooses it who looks at the engines behind the gateway
     query = filled(asked.replace("$role", "unified"))
-    records = tmp_path / "records.yml"
-    records.write_text(rule_files(settings)[f"{RECORDS}.yml"], encoding="utf-8")
-
-    def counter(name: str, tenant: str, growth: float, instance: str) -> dict[str, str]:
-        labels = f'target="gw",model_name="m",role="frontend",tenant="{tenant}",kind="team",instance="{instance}"'
-        return {"series": f"llm_serving_tenant_{name}_total{{{labels}}}", "values": f"0+{growth}x20"}
-
     # a pair of exporters counts once: 600 + 200 of search and 150 + 50 of ads a minute
-    written = [
-        counter(name, tenant, growth, instance)
+    history = {
+        f'llm_serving_tenant_{name}_total{{target="gw",model_name="m",role="frontend",tenant="{tenant}",kind="team",instance="{instance}"}}':
+            f"0+{growth}x20"
         for instance in ("a", "b")
         for name, tenant, growth in (
-            ("prompt_tokens", "search", 600),
-            ("decode_tokens", "search", 200),
-            ("prompt_tokens", "ads", 150),
-            ("decode_tokens", "ads", 50),
+            ("prompt_tokens", "search", 600), ("decode_tokens", "search", 200), ("prompt_tokens", "ads", 150), ("decode_tokens", "ads", 50),
         )
-    ]
-    expected = [
-        {"labels": f'{{tenant="{tenant}"}}', "value": share} for tenant, share in (("search", 0.8), ("ads", 0.2))
-    ]
-    document = {
-        "rule_files": [records.name],
-        "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": written,
-                "promql_expr_test": [{"expr": f"round({query}, 0.001)", "eval_time": "15m", "exp_samples": expected}],
-            }
-        ],
-    }
-    (tmp_path / "tests.yml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    done = subprocess.run(
-        [program("promtool"), "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    }  # fmt: skip
+    shares = {'{tenant="search"}': 0.8, '{tenant="ads"}': 0.2}
+    assert not ask(tmp_path, history, [expect(f"round({query}, 0.001)", "15m", shares)], committed_records())
