@@ -14,8 +14,7 @@ from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.settings_file import read_settings
 from tests.pack.builders import Grows, counter, engine, firing, held, of_model, target, told
 from tests.pack.cases_ttft import slo_events
-from tests.pack.judging import promtool, verdict
-from tests.pack.narrowing import write_narrowed
+from tests.pack.judging import promtool, verdict, write_narrowed
 from tests.pack.promtool import Case, Firing, Sampled, document
 from tests.pack.rulesets import PRESENCE, keep_groups
 from tests.support.waiting import PATIENCE_SECONDS

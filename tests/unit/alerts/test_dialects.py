@@ -25,8 +25,7 @@ from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_exporter.model.record import replace
 from tests.pack import cases_gpu
 from tests.pack.builders import held, target
-from tests.pack.judging import ask, expect
-from tests.pack.narrowing import split_by_rules, write_narrowed
+from tests.pack.judging import ask, expect, split_by_rules, write_narrowed
 from tests.pack.promtool import attach_rules, document
 from tests.pack.rulesets import PRESENCE, belongs, keep_groups
 from tests.support.quick import keep_quick
