@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tests.support.builders.h100 import Measured
-from tests.support.models.point_bounds import Bounds, ask_bounds
-from tests.support.models.points import Kind, Phase, Point, Source, points
+from tests.support.models.points import Bounds, Kind, Phase, Point, Source, ask_bounds, points
 
 # an engine that exists, or kernels that do: nothing of them may lie above an upper bound
 REAL = (Kind.MEASURED, Kind.KERNELS)

@@ -13,8 +13,7 @@ from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
 from tests.pack.judging import ask, expect
 from tests.pack.rulesets import committed_records
-from tests.support.builders.askedpanels import ask_promtool, write_series
-from tests.support.builders.default_boards import default_boards, default_documents
+from tests.support.builders.askedpanels import ask_promtool, default_boards, default_documents, write_series
 from tests.support.builders.panelqueries import answered, filled
 
 UID = "llm-serving-roofline"

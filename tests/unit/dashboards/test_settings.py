@@ -19,7 +19,7 @@ from llm_serving_dashboards.panels import Panel, Unit, Visualization
 from llm_serving_dashboards.queries import NOTHING, list_record_labels
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PLACE_LABELS
-from tests.support.builders.default_boards import default_boards, default_documents, panels_of
+from tests.support.builders.askedpanels import default_boards, default_documents, panels_of
 from tests.support.renamed import find_renamed
 from tests.support.rows import check_rows
 

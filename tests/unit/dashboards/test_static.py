@@ -34,7 +34,7 @@ from llm_serving_exporter.cli import main
 from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.reading import State
 from tests.support.builders.alertexamples import settings_of
-from tests.support.builders.default_boards import default_boards, default_documents, panels_of
+from tests.support.builders.askedpanels import default_boards, default_documents, panels_of
 from tests.support.builders.panelqueries import filled
 from tests.support.paths import ROOT
 from tests.support.quick import keep_quick

@@ -16,7 +16,6 @@ from llm_serving_exporter.fetch.http import JsonAnswer
 from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings
 from tests.support.rows import check_rows
-from tests.support.servers.blocking_client import BlockingClient
 from tests.support.servers.faultbehaviours import (
     TEXT,
     chunk,
@@ -36,7 +35,7 @@ from tests.support.servers.faultbehaviours import (
 )
 from tests.support.servers.faultserver import Behaviour, FaultServer
 from tests.support.waiting import PATIENCE_SECONDS
-from tests.unit.fetch.conftest import MakeClient
+from tests.unit.fetch.conftest import BlockingClient, MakeClient
 
 BODY = b"up 1\n" * 1000
 GZIP = ("Content-Encoding: gzip",)
