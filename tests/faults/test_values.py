@@ -13,14 +13,7 @@ import pytest
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.engines.apply import wanted_by
 from tests.support.builders.golden_cases import CASES
-from tests.support.builders.lying_pages import (
-    LIES,
-    Server,
-    change_samples,
-    find_faults,
-    list_names,
-    read_case,
-)
+from tests.support.builders.lying_pages import LIES, Server, change_samples, find_faults, list_names, read_case
 from tests.support.builders.recordings import page as recorded_page
 from tests.support.quick import keep_quick
 from tests.support.servers import faultbehaviours as fault

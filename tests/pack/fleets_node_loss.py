@@ -225,9 +225,7 @@ _CAPACITY = (
     ),
     # one with cold caches has shown no limit, however long its queue
     _fleet(
-        "young",
-        (replace(_A, prefill=300.0, waiting=5.0, started=5.0), _B, _C),
-        *_best(600, "prefill", "estimated"),
+        "young", (replace(_A, prefill=300.0, waiting=5.0, started=5.0), _B, _C), *_best(600, "prefill", "estimated")
     ),
     # three minutes under a queue right after the start are no five
     Fleet(
@@ -235,12 +233,7 @@ _CAPACITY = (
         {name: f"_x15 {values}" for name, values in fleet("just-come", _each(_THREE, waiting=9.0), 5).items()},
         _best(600, "prefill", "estimated"),
     ),
-    _fleet(
-        "idle",
-        _each(_THREE, prefill=0.0, decode=0.0, running=0.0, used=0.0),
-        is_(N1_MOST, 0),
-        is_(SUFFICIENT, 1),
-    ),
+    _fleet("idle", _each(_THREE, prefill=0.0, decode=0.0, running=0.0, used=0.0), is_(N1_MOST, 0), is_(SUFFICIENT, 1)),
 )
 
 _PREFILL = _each((_A, _B), prefill=250.0, decode=5.0, ceilings=(1000.0, 10.0), used=20_000.0)

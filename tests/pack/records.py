@@ -395,7 +395,7 @@ _ROUTED = Sampled(
             '{model_name="tiny", role="frontend", phase="decode"}': 351.0667,
         },
         _rounded(workers(Dialect(), "model:llm_serving_phase_tokens:rate5m")): {
-            '{model_name="tiny", role="unified", phase="decode"}': 351.0667,
+            '{model_name="tiny", role="unified", phase="decode"}': 351.0667
         },
         "model:llm_serving_ready_replicas:sum * 1": {'{model_name="tiny", role="unified"}': 2},
         "model:llm_serving_requests_waiting:sum * 1": {

@@ -36,10 +36,7 @@ MAY_LACK: dict[str, dict[str, tuple[Kind, ...]]] = {
         _NO_REPLICA: (Kind.ONE_REPLICA, Kind.ROLES),
     },
     "ReportMissed": {_ANY_NUMBER: (Kind.LOW_TRAFFIC,), _NO_REPLICA: (Kind.ONE_REPLICA, Kind.ROLES)},
-    "LabelsRenamed": {
-        _NO_HISTORY: (Kind.FIRST_WEEK,),
-        _ANY_NUMBER: (Kind.LOW_TRAFFIC,),
-    },
+    "LabelsRenamed": {_NO_HISTORY: (Kind.FIRST_WEEK,), _ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
     "ClaimedTwice": {
         _NO_HISTORY: (Kind.FIRST_WEEK,),
         _ANY_NUMBER: (Kind.LOW_TRAFFIC,),

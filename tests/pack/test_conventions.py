@@ -174,8 +174,7 @@ def counted_by_drills(conventions: Conventions) -> Iterator[dict[str, Any]]:
         served = f'llm_serving_slo_events_total{{cluster="plain",slo="ttft",target=~"{namespace.name}/.*"}}'
         plain = f"sum by (outcome) (increase({served}[10m]))"
         yield expects(
-            f"round(({names.ttft_events(scope, 600)}) / on (outcome) ({plain} > 0), 1e-6)",
-            {'{outcome="bad"}': 1},
+            f"round(({names.ttft_events(scope, 600)}) / on (outcome) ({plain} > 0), 1e-6)", {'{outcome="bad"}': 1}
         )
         yield expects(names.replicas_by_node(scope.matchers), {f'{{node="{node}"}}': 1 for node in namespace.nodes})
         yield expects(names.replicas_alive(scope.matchers), {"{}": len(namespace.nodes)})

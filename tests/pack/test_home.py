@@ -328,18 +328,11 @@ def test_a_cell_leads_to_what_the_worst_alert_of_its_row_is_about(tmp_path: Path
         ),
         (
             column(MATRIX, "GPUs"),
-            [
-                (to("gpu", CODE, **gpu), 2),
-                (to("gpu", CHAT, gpu="GPU-2", gpu_name="H100", node="n2"), 1),
-            ],
+            [(to("gpu", CODE, **gpu), 2), (to("gpu", CHAT, gpu="GPU-2", gpu_name="H100", node="n2"), 1)],
         ),
         (
             column(MATRIX, "exporter"),
-            [
-                (to("exporter", CHAT, target="chat"), 1),
-                (to("exporter", CODE), 0),
-                (to("exporter", nobody), 2),
-            ],
+            [(to("exporter", CHAT, target="chat"), 1), (to("exporter", CODE), 0), (to("exporter", nobody), 2)],
         ),
     ]
     assert not ask(tmp_path, asked, series)

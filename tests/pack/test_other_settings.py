@@ -101,17 +101,7 @@ def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_mod
     judge(
         tmp_path,
         IDENTITY,
-        (
-            "identity",
-            "targets",
-            "workloads",
-            "signals",
-            *PRESENCE,
-            "traffic",
-            "slo",
-            "slo.alerts",
-            "exporter.alerts",
-        ),
+        ("identity", "targets", "workloads", "signals", *PRESENCE, "traffic", "slo", "slo.alerts", "exporter.alerts"),
         (
             # merged, one of two replicas would be down, 2 of 1,100 answers bad
             Case(
@@ -245,10 +235,7 @@ node_loss:
     judge(
         tmp_path,
         settings,
-        (
-            "targets",
-            *PRESENCE,
-        ),
+        ("targets", *PRESENCE),
         records=(Sampled("wanted replicas", series, "12m", {"model:llm_serving_desired_replicas:max * 1": answers}),),
     )
 

@@ -36,12 +36,7 @@ CHECKS: dict[str, tuple[Case, ...]] = {
     "slo": cases_slo.CASES,
     "kv": cases_kv.CASES,
     "tail": cases_kv.TAIL_CASES,
-    "node_loss": (
-        *cases_redundancy.CASES,
-        *cases_rollouts.CASES,
-        *cases_node_lost.CASES,
-        *cases_vanished.CASES,
-    ),
+    "node_loss": (*cases_redundancy.CASES, *cases_rollouts.CASES, *cases_node_lost.CASES, *cases_vanished.CASES),
     "cost": cases_cost.CASES,
     "gpu": cases_gpu.CASES,
     "exporter": (

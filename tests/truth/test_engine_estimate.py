@@ -171,8 +171,7 @@ def prefill_attention(done: Work) -> float:
 
 
 @pytest.mark.parametrize(
-    ("phase", "expected", "squared"),
-    [("light", -1.4, -0.3), ("saturated", -2.0, -0.4), ("decode_heavy", 0.4, 0.5)],
+    ("phase", "expected", "squared"), [("light", -1.4, -0.3), ("saturated", -2.0, -0.4), ("decode_heavy", 0.4, 0.5)]
 )
 def test_flops_agree_where_they_can_be_compared(phase: str, expected: float, squared: float) -> None:
     """Within 2 % as they are, within 0.5 % with the engine's square for prefill attention."""

@@ -218,10 +218,7 @@ def test_annotations_are_for_prometheus_without_an_operator() -> None:
     ]:
         assert (
             pod["metadata"]["annotations"].items()
-            >= {
-                "prometheus.io/scrape": "true",
-                "prometheus.io/port": "10077",
-            }.items()
+            >= {"prometheus.io/scrape": "true", "prometheus.io/port": "10077"}.items()
         )
 
 

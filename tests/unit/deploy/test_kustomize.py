@@ -70,12 +70,7 @@ def test_a_change_of_the_configuration_rolls_the_pods(tmp_path: Path) -> None:
                 {
                     "resources": ["base"],
                     "configMapGenerator": [
-                        {
-                            "name": f"{NAME}-config",
-                            "namespace": NAME,
-                            "behavior": "replace",
-                            "files": ["exporter.yml"],
-                        }
+                        {"name": f"{NAME}-config", "namespace": NAME, "behavior": "replace", "files": ["exporter.yml"]}
                     ],
                 }
             )
@@ -124,9 +119,5 @@ def test_the_sidecars_patch_goes_onto_an_engine(tmp_path: Path, way: str) -> Non
     assert {"vllm"} <= set(containers["containers"])
     own = {"llm-serving-exporter-config", "llm-serving-exporter-state"}
     assert {volume["name"] for volume in pod["spec"]["volumes"]} == {"shm", *own}
-    assert pod["metadata"]["labels"] == {
-        "app": "chat",
-        "llm-serving-exporter/sidecar": NAME,
-        "monitored": "yes-it-is",
-    }
+    assert pod["metadata"]["labels"] == {"app": "chat", "llm-serving-exporter/sidecar": NAME, "monitored": "yes-it-is"}
     assert pod["spec"]["shareProcessNamespace"] is True

@@ -98,10 +98,7 @@ def test_loaded_models_show_their_memory_and_context() -> None:
     one = last({"/api/ps": loaded(LLAMA, PHI), "/api/version": VERSION}, runtime="ollama")
     assert [
         (e.model_name, e.engine, e.model_gpu_memory_bytes, e.context_limit_tokens) for e in one.snapshot.engines
-    ] == [
-        ("llama3:8b", "0", 5e9, 4096),
-        ("phi4:14b", "0", 9e9, 16384),
-    ]
+    ] == [("llama3:8b", "0", 5e9, 4096), ("phi4:14b", "0", 9e9, 16384)]
     assert one.facts.version == "0.33.0"
     assert one.facts.quantization is None  # two formats are no format
     available = {"model_gpu_memory_bytes", "context_limit_tokens"}
@@ -123,11 +120,7 @@ def test_nothing_loaded_is_up_and_idle() -> None:
     one = last({"/api/ps": '{"models":[]}', "/api/version": VERSION}, runtime="ollama")
     assert (one.up, one.state) == (True, State.READY)
     assert [(engine.model_name, engine.engine) for engine in one.snapshot.engines] == [("", "0")]
-    assert unexplained(one) == {
-        **OF_GPUS,
-        "model_gpu_memory_bytes": Absence.IDLE,
-        "context_limit_tokens": Absence.IDLE,
-    }
+    assert unexplained(one) == {**OF_GPUS, "model_gpu_memory_bytes": Absence.IDLE, "context_limit_tokens": Absence.IDLE}
 
 
 def test_a_model_that_is_loaded_and_unloaded_is_no_restart() -> None:

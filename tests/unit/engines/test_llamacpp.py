@@ -163,8 +163,7 @@ def test_fields_of_slots_that_a_build_lacks_are_left_out_alone() -> None:
 
 
 @check_rows(
-    "answer",
-    [None, 3, "x", {}, [], [None], [1], [{"is_processing": 1}], [{"n_ctx": "big"}], {"error": {"code": 501}}],
+    "answer", [None, 3, "x", {}, [], [None], [1], [{"is_processing": 1}], [{"n_ctx": "big"}], {"error": {"code": 501}}]
 )
 def test_slots_of_any_other_json_say_nothing(answer: object) -> None:
     assert read_slots(answer) == ()
@@ -324,11 +323,7 @@ def test_loading_is_not_down() -> None:
 def test_a_server_without_metrics_is_unknown_and_says_what_to_do() -> None:
     reading = last_of(recorded("metrics-disabled"))
     assert (reading.up, reading.state) == (False, State.UNKNOWN)
-    assert (reading.last.stage, reading.last.reason, reading.last.status) == (
-        Stage.SCRAPE,
-        FailureReason.STATUS,
-        501,
-    )
+    assert (reading.last.stage, reading.last.reason, reading.last.status) == (Stage.SCRAPE, FailureReason.STATUS, 501)
     assert "Start it with `--metrics`" in reading.problem
 
 

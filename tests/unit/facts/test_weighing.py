@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.quantisation import (
-    Assignment,
-    assign,
-    estimate_sound,
-    uniform,
-    weigh,
-)
+from llm_serving_exporter.facts.quantisation import Assignment, assign, estimate_sound, uniform, weigh
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import Geometry, ModelFacts, Part, RecurrentLayers, WeightFormat
 from tests.support.models.quantising import step_bytes, stored_bytes

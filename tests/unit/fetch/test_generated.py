@@ -182,7 +182,7 @@ ARCHIVES = sorted(
     # what the load client counted, and single answers: no pages
     if not path.name.endswith(("-client.tar.xz", "-errors.tar.xz"))
 )
-ORACLE_PAGES_PER_ARCHIVE = 40  # at 5-10 ms a page
+ORACLE_PAGES_PER_ARCHIVE = 24  # at 5-10 ms a page
 
 
 def page(body: bytes) -> Page:

@@ -96,12 +96,7 @@ def test_every_reading_comes_in_base_units(rig):
     assert gpu.nvlink_bytes_total == {"tx": 4096 * 1024, "rx": 8192 * 1024}
     assert [(p.pid, p.memory_bytes) for p in gpu.processes] == [(4242, 123456789), (4243, None)]
     # GPM has one sample so far
-    assert set(gpu.absent) == {
-        "dram_bandwidth_ratio",
-        "sm_activity_ratio",
-        "tensor_activity_ratio",
-        "xid_events_total",
-    }
+    assert set(gpu.absent) == {"dram_bandwidth_ratio", "sm_activity_ratio", "tensor_activity_ratio", "xid_events_total"}
 
 
 def test_the_pass_says_when_and_by_which_driver(rig):

@@ -345,10 +345,7 @@ def test_hooks_give_what_takes_code(tmp_path: Path) -> None:
             },
             'runtimes[0].rows[2].field: there is no field "requests_runing". Did you mean requests_running?',
         ),
-        (
-            {"- name: acme": "- name: acme\n  hooks: vlm"},
-            "runtimes[0].hooks:",
-        ),
+        ({"- name: acme": "- name: acme\n  hooks: vlm"}, "runtimes[0].hooks:"),
         (
             {"- name: acme": "- name: acme\n  flags: {batch_limit: --max_seqs}"},
             'runtimes[0].flags.batch_limit: "--max_seqs" is not a flag. Write one such as --max-num-seqs, with - for _.',
@@ -365,10 +362,7 @@ def test_hooks_give_what_takes_code(tmp_path: Path) -> None:
             {"- name: acme": "- name: acme\n  missing: {requests_running: no gauge}"},
             "runtimes[0].missing.requests_running: the field has a row. Keep one of them.",
         ),
-        (
-            {"- name: acme": "- name: acme\n  page: json"},
-            "runtimes[0].page:",
-        ),
+        ({"- name: acme": "- name: acme\n  page: json"}, "runtimes[0].page:"),
         (
             {"- name: acme": "- name: acme\n  no_tenant: [none, 0]"},
             "runtimes[0].no_tenant[1]: YAML reads this value as a number, not as text. Put it in double quotes.",
@@ -456,9 +450,7 @@ def test_the_effective_configuration_and_its_hash_cover_it(tmp_path: Path) -> No
         ),
         (
             ACME.replace("  fingerprints: acme_tokens_total\n", ""),
-            [
-                "runtimes[0]: not used: it has no fingerprints to be recognised by, and no target has runtime: acme",
-            ],
+            ["runtimes[0]: not used: it has no fingerprints to be recognised by, and no target has runtime: acme"],
         ),
         (
             ACME.replace("fingerprints: acme_tokens_total", "fingerprints: [acme_a, 'vllm:generation_tokens']"),
