@@ -61,7 +61,7 @@ test-e2e: $(DEVELOPS) ## whole stacks and hours of simulated fleets: rules, N-1,
 
 test-prometheus3: $(DEVELOPS) ## the rules before Prometheus 3 and its promtool, which it builds where Go is; minutes the first time
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc promtool3 prometheus3
-	$(BIN)/python -m pytest -m "" tests/unit/alerts/test_dialects.py tests/unit/alerts/test_hours.py tests/unit/alerts/test_layout.py tests/unit/otlp/test_prometheus.py $(ARGS)
+	$(BIN)/python -m pytest -m "" tests/unit/alerts/test_dialects.py tests/unit/otlp/test_prometheus.py $(ARGS)
 	PROMTOOL=$$(command -v promtool3 || echo $(CURDIR)/.venv/go/bin/promtool3) $(BIN)/python -m pytest -m "" tests/pack/test_alert_cases.py --numprocesses $(WORKERS) $(ARGS)
 
 # what runs at a pace of its own comes last and with less beside it: rules that come too late say something else

@@ -16,8 +16,7 @@ from bench.pictures import render_picture
 from llm_serving_exporter.docgen.generated_files import write_or_check
 from llm_serving_review.pages.charts import WIDTH, Box, Chart, Label, Rule
 from tests.support.builders.h100 import Measured, list_all_phases, measure
-from tests.support.models.point_bounds import Bounds, ask_bounds
-from tests.support.models.points import Kind, Phase, Point, Source, points
+from tests.support.models.points import Bounds, Kind, Phase, Point, Source, ask_bounds, points
 
 PAGE, PICTURE = Path("docs/accuracy.md"), Path("docs/img/accuracy.svg")
 # an engine that exists, or kernels that do: nothing of them may lie above an upper bound

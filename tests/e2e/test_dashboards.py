@@ -28,7 +28,7 @@ EMPTY = {
     ("llm-serving-cost", "Targets without a price"),
     # they all cost the same
     ("llm-serving-cost", "The most expensive replicas"),
-    # nobody here counts by tenant; tests/unit/dashboards/test_tenants.py asks it
+    # nobody here counts by tenant; tests/unit/dashboards/test_roof.py asks it
     ("llm-serving-cost", "Tokens by tenant, the top ten"),
     ("llm-serving-gpu", "GPUs that are missing or at fault"),
     ("llm-serving-gpu", "ECC memory errors"),

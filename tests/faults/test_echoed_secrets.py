@@ -38,7 +38,6 @@ class Repeating:
         """They stand in the model's name and in labels that are published and that are not, beside HELP lines."""
         labels = [sent.replace("\\", r"\\").replace('"', r"\"") for sent in self.sent]
         model = re.search(rb'model_name="[^"]*"', PAGE)
-        assert model is not None
         page = PAGE.replace(model[0], f'model_name="m {labels[0]}"'.encode())
         more = [f"# HELP vllm:new_{number}_total {sent}" for number, sent in enumerate(self.sent)]
         more += [f'vllm:new_{number}_total{{said="{label}"}} 1' for number, label in enumerate(labels)]

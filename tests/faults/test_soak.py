@@ -121,7 +121,6 @@ class Usage:
 
     def look(self) -> None:
         found = re.search(r"^VmRSS:\s+(\d+) kB", (self._own / "status").read_text(), re.MULTILINE)
-        assert found is not None
         self.seconds.append(time.monotonic())
         self.bytes.append(int(found[1]) * 1024)
         self.threads.append(len(os.listdir(self._own / "task")))

@@ -203,14 +203,9 @@ def test_a_taken_port_is_a_clear_error() -> None:
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         command = [
-            sys.executable,
-            "-m",
-            "llm_serving_exporter",
-            "--target",
-            "http://127.0.0.1:1",
-            "--web.listen-address",
+            sys.executable, "-m", "llm_serving_exporter", "--target", "http://127.0.0.1:1", "--web.listen-address",
             address,
-        ]
+        ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 1
     assert address in done.stderr
@@ -280,17 +275,9 @@ def test_sigterm_in_the_middle_of_a_scrape_does_not_wait_for_its_end() -> None:
 def test_one_wedged_engine_does_not_block_the_others() -> None:
     with FaultServer({"/metrics": fault.silent()}) as wedged, FaultServer({"/metrics": GOOD}) as good:
         arguments = (
-            "--target",
-            wedged.url,
-            "--target",
-            good.url,
-            "--scrape.interval",
-            "10m",
-            "--scrape.timeout",
-            "9m",
-            "--window",
-            "20m",
-        )
+            "--target", wedged.url, "--target", good.url, "--scrape.interval", "10m", "--scrape.timeout", "9m",
+            "--window", "20m",
+        )  # fmt: skip
         with Exporter(*arguments) as exporter:
             page = exporter.until(
                 lambda page: any(value == 1 for value in page.series("target_up").values()), "the good one"

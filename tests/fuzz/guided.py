@@ -60,12 +60,9 @@ def main(argv: list[str]) -> None:
         for number, data in enumerate(first_inputs(arguments.door)):
             Path(folder, f"{number:04}").write_bytes(data)
         words = [
-            sys.argv[0],
-            folder,
-            f"-max_total_time={arguments.seconds}",
-            f"-max_len={MOST_BYTES[arguments.door]}",
+            sys.argv[0], folder, f"-max_total_time={arguments.seconds}", f"-max_len={MOST_BYTES[arguments.door]}",
             "-timeout=20",
-        ]
+        ]  # fmt: skip
         # it leaves artefacts beside the corpus's copy, which are the same bytes
         atheris.Setup([*words, f"-artifact_prefix={folder}/"], once)
         atheris.Fuzz()

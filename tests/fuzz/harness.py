@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from llm_serving_exporter.web.connection import answer_request
-from llm_serving_exporter.web.framing import Framing
 from prometheus_client import CollectorRegistry
 
 from llm_serving_exporter.commands.once import as_document_of, as_table
@@ -32,7 +30,7 @@ from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.render.numbers import write_json
 from llm_serving_exporter.render.sentences import UNSHOWN
 from llm_serving_exporter.web.crowd import Limits
-from llm_serving_exporter.web.exchange import Request, Response
+from llm_serving_exporter.web.exchange import Framing, Request, Response, make_answer
 from llm_serving_exporter.web.pages.debug import answer_debug_targets
 from llm_serving_exporter.web.pages.landing import render_landing
 from tests.support.builders.configuration import load_text
@@ -226,8 +224,8 @@ def _answers(pieces: Iterable[bytes], limits: Limits) -> bytes:
     framing, answered = Framing(limits), b""
     for piece in pieces:
         framing.feed(piece)
-        while (raw := framing.take_request()) is not None:
-            answer = answer_request(raw, _answer, limits)
+        while (asked := framing.take_request()) is not None:
+            answer = make_answer(asked, asked.refusal or _answer(asked.request))
             answered += answer.data
             if answer.closes:
                 return answered

@@ -173,16 +173,10 @@ def _order(random: Random, lines: Lines) -> None:
 def _name(random: Random, lines: Lines) -> None:
     old, new = random.choice(
         [
-            (b"_total", b""),
-            (b"_bucket", b""),
-            (b"_count", b"_sum"),
-            (b"_sum", b""),
-            (b":", b"_"),
-            (b"vllm", b"sglang"),
-            (b"{", b"_total{"),
-            (b"_", b"-"),
+            (b"_total", b""), (b"_bucket", b""), (b"_count", b"_sum"), (b"_sum", b""), (b":", b"_"),
+            (b"vllm", b"sglang"), (b"{", b"_total{"), (b"_", b"-"),
         ]
-    )
+    )  # fmt: skip
     for at in _some(random, lines):
         lines[at] = lines[at].replace(old, new, 1)
 

@@ -16,8 +16,8 @@ from llm_serving_exporter.discovery.section import SectionReading
 from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.target import Shard
-from tests.kubernetes.test_slices import PATH as SLICES
-from tests.kubernetes.test_slices import write as write_slice
+from tests.kubernetes.test_discovery import PATH as SLICES
+from tests.kubernetes.test_discovery import write as write_slice
 from tests.support.builders.discovered_pods import section
 from tests.support.builders.pods import fixture_pod, pending_status, running_status
 from tests.support.servers.kube_api import Manifest

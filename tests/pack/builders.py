@@ -55,11 +55,7 @@ def of_model(model: str, role: str = "unified") -> str:
 
 
 def buckets(
-    name: str,
-    identity: str,
-    *spans: tuple[int, Mapping[str, float]],
-    reborn: int = -1,
-    edges: tuple[str, ...] = EDGES,
+    name: str, identity: str, *spans: tuple[int, Mapping[str, float]], reborn: int = -1, edges: tuple[str, ...] = EDGES
 ) -> dict[str, str]:
     """A histogram by (samples, events a sample in each bucket): given apart, made cumulative. `reborn`: the span that it restarts at."""
     series = {}

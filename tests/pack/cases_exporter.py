@@ -24,16 +24,14 @@ _RELOAD_FAILED = together(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
         _reload("gpu-1", held((20, 0), (25, 1))),
         {
-            "12m": (
-                firing(
-                    "ConfigReloadFailed",
-                    "warning",
-                    "exporter",
-                    {"instance": "gpu-1:10077"},
-                    "Exporter gpu-1:10077: its configuration was not reloaded",
-                    "The file on disk is not what runs: the last reload was refused, and the exporter keeps the previous one.",
-                    "run llm-serving-exporter check-config on the file",
-                ),
+            "12m": firing(
+                "ConfigReloadFailed",
+                "warning",
+                "exporter",
+                {"instance": "gpu-1:10077"},
+                "Exporter gpu-1:10077: its configuration was not reloaded",
+                "The file on disk is not what runs: the last reload was refused, and the exporter keeps the previous one.",
+                "run llm-serving-exporter check-config on the file",
             )
         },
     ),
@@ -72,8 +70,7 @@ _NOTIFICATIONS = together(
         # two of eight a minute until minute 20; the first two samples are there at minute 1
         {**_failed("am-0", counter(Grows(20, 2), Grows(25, 0))), **_sent("am-0", 8)},
         {
-            "13m": (
-                firing(
+            "13m": firing(
                     "NotificationsFailing",
                     "warning",
                     "exporter",
@@ -81,8 +78,7 @@ _NOTIFICATIONS = together(
                     "Alertmanager am-0:9093 cannot deliver by pagerduty",
                     "25% of its notifications failed within 5m, and of those before. Pages may not arrive; this one came by another way.",
                     "read Alertmanager's log; send a test page: llm-serving-exporter page-test",
-                ),
-            )
+                )
         },
     ),
     # one that failed is retried, and five minutes later forgotten
@@ -136,13 +132,13 @@ _PAGE_FAILS = together(
         (Kind.FIRES, Kind.NOT_YET, Kind.ONE_REPLICA, Kind.RECOVERY),
         # from minute 6 to 28: the last failure's series stays
         _page_fails("chat", f"{NOTHING}x5 360+60x22 1680+0x30", (6, "ready"), (23, "unknown"), (30, "ready")),
-        {"24m": (_firing_page("chat"),)},
+        {"24m": _firing_page("chat")},
     ),
     # never read so far
     Story(
         (Kind.FIRES,),
         _page_fails("new", "0+60x60", (60, "unknown")),
-        {moment: (_firing_page("new"),) for moment in ("19m", "24m", "40m")},
+        {moment: _firing_page("new") for moment in ("19m", "24m", "40m")},
     ),
     # a page that cannot be used for another reason, before or now
     Story((Kind.BELOW,), _page_fails("locked", "0+60x60", (60, "unknown"), reason="unauthorized")),
@@ -154,7 +150,7 @@ _PAGE_FAILS = together(
     Story(
         (Kind.FIRES, Kind.ROLES),
         _page_fails("gateway", "0+60x60", (60, "unknown"), role="frontend"),
-        {moment: (_firing_page("gateway", "frontend"),) for moment in ("19m", "24m", "40m")},
+        {moment: _firing_page("gateway", "frontend") for moment in ("19m", "24m", "40m")},
     ),
     # of two exporters one reads it
     Story(
@@ -200,17 +196,15 @@ _TARGET_LOOP = together(
         # started anew at minutes 10, 20 and 30; an hour after the first of them two are left
         _starts("chat-0", (10, 100), (10, 700), (10, 1300), (50, 1900)),
         {
-            "35m": (
-                firing(
-                    "RestartLoop",
-                    "warning",
-                    "exporter",
-                    {"target": "chat-0"},
-                    "chat-0: went and came back 3 times in an hour",
-                    "It starts again and again, or cannot be reached again and again: users meet cold caches, lost requests and a replica that is not there.",
-                    "read the log of the last exit: out of memory, a bad flag, a failing probe",
-                    "var-target=chat-0",
-                ),
+            "35m": firing(
+                "RestartLoop",
+                "warning",
+                "exporter",
+                {"target": "chat-0"},
+                "chat-0: went and came back 3 times in an hour",
+                "It starts again and again, or cannot be reached again and again: users meet cold caches, lost requests and a replica that is not there.",
+                "read the log of the last exit: out of memory, a bad flag, a failing probe",
+                "var-target=chat-0",
             )
         },
     ),
@@ -251,18 +245,16 @@ _FLAPS = together(
         # not to be reached for two minutes of every eight, until 80m
         target("blinks", "", *((2, "down"), (6, "ready")) * 10, (80, "ready")),
         {
-            "62m": (
-                firing(
-                    "RestartLoop",
-                    "warning",
-                    "exporter",
-                    {"target": "blinks-0"},
-                    "blinks-0: went and came back 7 times in an hour",
-                    "It starts again and again, or cannot be reached again and again: users meet cold caches, lost requests and a replica that "
-                    "is not there.",
-                    "read the log of the last exit: out of memory, a bad flag, a failing probe",
-                    "var-target=blinks-0",
-                ),
+            "62m": firing(
+                "RestartLoop",
+                "warning",
+                "exporter",
+                {"target": "blinks-0"},
+                "blinks-0: went and came back 7 times in an hour",
+                "It starts again and again, or cannot be reached again and again: users meet cold caches, lost requests and a replica that "
+                "is not there.",
+                "read the log of the last exit: out of memory, a bad flag, a failing probe",
+                "var-target=blinks-0",
             )
         },
     ),
@@ -278,17 +270,15 @@ _FLAPS = together(
             ((60, ""), (5, "loading"), (95, "ready")),
         ),
         {
-            moment: (
-                firing(
-                    "RestartLoop",
-                    "warning",
-                    "exporter",
-                    {"namespace": "llm", "workload": "crashes"},
-                    f"llm/crashes: {pods} pods in an hour that did not last",
-                    "Each came under a new name, was ready for less than 10m and is gone: something ends them, or they end themselves.",
-                    "read the log of the last exit: out of memory, a bad flag, a failing probe",
-                    "var-target=",
-                ),
+            moment: firing(
+                "RestartLoop",
+                "warning",
+                "exporter",
+                {"namespace": "llm", "workload": "crashes"},
+                f"llm/crashes: {pods} pods in an hour that did not last",
+                "Each came under a new name, was ready for less than 10m and is gone: something ends them, or they end themselves.",
+                "read the log of the last exit: out of memory, a bad flag, a failing probe",
+                "var-target=",
             )
             for moment, pods in (("40m", "4"), ("62m", "5"))
         },
@@ -320,8 +310,7 @@ _EXPORTER_LOOP = together(
             **_build("gpu-1:10077", f"1+0x32 stale {NOTHING}x5 1+0x5"),
         },
         {
-            "35m": (
-                firing(
+            "35m": firing(
                     "RestartLoop",
                     "warning",
                     "exporter",
@@ -330,8 +319,7 @@ _EXPORTER_LOOP = together(
                     "It starts again and again: its series have gaps, and everything based on them is late.",
                     "read the log of the last exit: out of memory, a bad flag, a failing probe",
                     "var-target=",
-                ),
-            )
+                )
         },
     ),
     # somebody else's process, and one of another job behind the same address
@@ -364,11 +352,5 @@ _WATCHDOG = Case(
 )
 
 CASES = (
-    _RELOAD_FAILED,
-    _PAGE_FAILS,
-    _NOTIFICATIONS,
-    _TARGET_LOOP,
-    _FLAPS,
-    _EXPORTER_LOOP,
-    _WATCHDOG,
-)
+    _RELOAD_FAILED, _PAGE_FAILS, _NOTIFICATIONS, _TARGET_LOOP, _FLAPS, _EXPORTER_LOOP, _WATCHDOG,
+)  # fmt: skip

@@ -161,12 +161,7 @@ _MEMORY = (
         "35m",
         (_remap("Remapping failed: the card has no spare rows."),),
     ),
-    Case(
-        "GPUMemoryFault",
-        "the card does not say",
-        _gpu("up", flat((1, 60))),
-        "35m",
-    ),
+    Case("GPUMemoryFault", "the card does not say", _gpu("up", flat((1, 60))), "35m"),
 )
 
 _THERMAL = ("hw_thermal_slowdown", "sw_thermal_slowdown")

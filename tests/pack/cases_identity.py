@@ -74,7 +74,7 @@ _RENAMED = together(
         (Kind.FIRES,),
         # nothing but GPUs there
         {'llm_serving_gpu_up{job="gpus",gpu="GPU-1",gpu_name="H100",node="k8s-1",exported_node="host-1"}': held((50, 1))},
-        {moment: (_renamed("node", "gpus"),) for moment in ("12m", "40m")},
+        {moment: _renamed("node", "gpus") for moment in ("12m", "40m")},
     ),
     # as it should be, whatever else the scrape adds
     Story((Kind.BELOW, Kind.ONE_REPLICA), _info("llm/b-0:8000", held((50, 1)), job="good", namespace="llm", pod="b-0", endpoint="metrics", app="b")),
@@ -158,12 +158,7 @@ def _in_cluster(name: str, cluster: str, instance: str) -> dict[str, str]:
 
 
 def _share(
-    gpu: str,
-    name: str,
-    share: float | None,
-    instance: str,
-    *spans: tuple[int, float | str],
-    source: str = "kubelet",
+    gpu: str, name: str, share: float | None, instance: str, *spans: tuple[int, float | str], source: str = "kubelet"
 ) -> dict[str, str]:
     """A claim. `share`: None where the exporter cannot say how much of the GPU is claimed; `source`: what says it."""
     labels = f'{{gpu="{gpu}",target="{name}",instance="{instance}"}}'
@@ -261,7 +256,7 @@ _UNCLEAR = together(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
         # one of them goes at minute 25: then the other is meant
         _fleet("two", namespace="a") | _fleet("two", (25, 1), (1, "stale"), namespace="b") | _expected("two"),
-        {"12m": (_unclear("two", "unified", "expected_replicas", "[namespace a] [namespace b]"),)},
+        {"12m": _unclear("two", "unified", "expected_replicas", "[namespace a] [namespace b]")},
     ),
     Story(
         (Kind.FIRES, Kind.ONE_REPLICA),
@@ -290,13 +285,13 @@ _CLAIMED = together(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
         # each beside its own server, and neither knows its host's name; one is given a name at minute 25
         _node("vllm:8000", "node-a", "a:10077") | _node("vllm:8000", "node-b", "b:10077", (25, 1), (1, "stale")),
-        {"12m": (_claimed("vllm:8000", "nodes", "node-a node-b"),)},
+        {"12m": _claimed("vllm:8000", "nodes", "node-a node-b")},
     ),
     Story(
         (Kind.FIRES,),
         # where nobody sets honor_labels
         _node("shm:8000", "k-1", "a:10077", exported_node="node-a") | _node("shm:8000", "k-2", "b:10077", exported_node="node-b"),
-        {moment: (_claimed("shm:8000", "nodes", "node-a node-b"),) for moment in _ALWAYS},
+        {moment: _claimed("shm:8000", "nodes", "node-a node-b") for moment in _ALWAYS},
     ),
     # a pair that reads one server from two nodes, with and without honor_labels
     Story((Kind.BELOW,), _node("llm/pair-0:8000", "node-c", "a:10077") | _node("llm/pair-0:8000", "node-c", "b:10077")),
@@ -318,14 +313,14 @@ _CLAIMED = together(
     Story(
         (Kind.FIRES,),
         _in_cluster("llm/both-0:8000", "eu", "a:10077") | _in_cluster("llm/both-0:8000", "us", "b:10077"),
-        {moment: (_claimed("llm/both-0:8000", "clusters", "eu us"),) for moment in _ALWAYS},
+        {moment: _claimed("llm/both-0:8000", "clusters", "eu us") for moment in _ALWAYS},
     ),
     Story((Kind.BELOW,), _in_cluster("llm/eu-0:8000", "eu", "a:10077") | _in_cluster("llm/eu-0:8000", "eu", "b:10077")),
     Story(
         (Kind.FIRES,),
         # sidecars, each of which takes all that it sees for its own
         _share("GPU-1", "llm/a-0:8000", 1, "a:10077") | _share("GPU-1", "llm/b-0:8000", 1, "b:10077"),
-        {moment: (_gpu_claimed("GPU-1", "2", "llm/a-0:8000 llm/b-0:8000"),) for moment in _ALWAYS},
+        {moment: _gpu_claimed("GPU-1", "2", "llm/a-0:8000 llm/b-0:8000") for moment in _ALWAYS},
     ),
     # sidecar and DaemonSet say the same; two that share; a third of each
     Story((Kind.BELOW, Kind.ONE_REPLICA), _share("GPU-2", "llm/c-0:8000", 1, "a:10077") | _share("GPU-2", "llm/c-0:8000", 1, "b:10077")),
@@ -340,13 +335,13 @@ _CLAIMED = together(
     Story(
         (Kind.FIRES,),
         _share("GPU-5", "llm/f-0:8000", None, "a:10077") | _share("GPU-5", "llm/g-0:8000", None, "a:10077"),
-        {moment: (_gpu_claimed("GPU-5", "2", "llm/f-0:8000 llm/g-0:8000"),) for moment in _ALWAYS},
+        {moment: _gpu_claimed("GPU-5", "2", "llm/f-0:8000 llm/g-0:8000") for moment in _ALWAYS},
     ),
     Story((Kind.BELOW,), _share("GPU-6", "llm/h-0:8000", None, "a:10077") | _share("GPU-6", "llm/h-0:8000", 1, "b:10077")),
     Story(
         (Kind.FIRES,),
         _share("GPU-7", "llm/i-0:8000", None, "a:10077") | _share("GPU-7", "llm/j-0:8000", 0.5, "b:10077"),
-        {moment: (_gpu_claimed("GPU-7", "2", "llm/i-0:8000 llm/j-0:8000"),) for moment in _ALWAYS},
+        {moment: _gpu_claimed("GPU-7", "2", "llm/i-0:8000 llm/j-0:8000") for moment in _ALWAYS},
     ),
     # a MIG instance each, three of ten time slices and the other seven
     Story((Kind.BELOW,), _share("MIG-1", "llm/k-0:8000", 1, "a:10077") | _share("MIG-2", "llm/l-0:8000", 1, "a:10077")),
@@ -380,11 +375,5 @@ _CLUSTERS = Case(
 
 
 CASES = (
-    _RENAMED,
-    _NO_SERIES,
-    _KNOWN,
-    _PARTLY,
-    _UNCLEAR,
-    _CLAIMED,
-    _CLUSTERS,
-)
+    _RENAMED, _NO_SERIES, _KNOWN, _PARTLY, _UNCLEAR, _CLAIMED, _CLUSTERS,
+)  # fmt: skip

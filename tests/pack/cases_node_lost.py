@@ -213,11 +213,7 @@ _BURNS = (
         _one_of(4),
         "18m",
         (_PAGE,),
-        more=(
-            ("30m", (_OF_THE_NODE, _LATE_TICKET)),
-            ("54m", (_LATE_TICKET,)),
-            ("80m", (_PAGE, _LATE_TICKET)),
-        ),
+        more=(("30m", (_OF_THE_NODE, _LATE_TICKET)), ("54m", (_LATE_TICKET,)), ("80m", (_PAGE, _LATE_TICKET))),
         doubled=False,
         rules="burns",
     ),

@@ -188,7 +188,7 @@ _RECOVERED = together(
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
         fleet("chat", _WELL, _WELL, _WELL, _LATE),
-        {"44m": (_is_late("chat", 3, "2.867s", "200ms"),)},
+        {"44m": _is_late("chat", 3, "2.867s", "200ms")},
     ),
     rules="outliers",
 )
@@ -198,7 +198,7 @@ _TTFT = together(
     # of a hundred replicas: the second half of the story is told above of a few
     _MOMENTS[:-1],
     # of three, five and seven, two of them sick, which the median of five and seven bears
-    Story((Kind.FIRES,), fleet("three", _LATE, _WELL, _WELL), {"44m": (_is_late("three", 0, "2.867s", "200ms"),)}),
+    Story((Kind.FIRES,), fleet("three", _LATE, _WELL, _WELL), {"44m": _is_late("three", 0, "2.867s", "200ms")}),
     Story(
         (Kind.FIRES,),
         fleet("seven", _WELL, _LATE, _WELL, _WELL, _LATE, _WELL, _WELL),
@@ -236,19 +236,19 @@ _TTFT = together(
     Story(
         (Kind.FIRES,),
         fleet("room", *[Replica(gap_seconds=0.01)] * 3, Replica(gap_seconds=0.01, running=4, late_seconds=4.2, queued_seconds=4.0)),
-        {"44m": (_is_late("room", 3, "2.867s", "200ms"),)},
+        {"44m": _is_late("room", 3, "2.867s", "200ms")},
     ),
     # nobody knows of a batch whether it is slow
     Story(
         (Kind.FIRES,),
         fleet("unknown", _WELL, _WELL, _WELL, Replica(running=8, late_seconds=4.2, queued_seconds=4.0)),
-        {"44m": (_is_late("unknown", 3, "2.867s", "200ms"),)},
+        {"44m": _is_late("unknown", 3, "2.867s", "200ms")},
     ),
     # the same with no more to do than its peers: it does not admit what it is sent
     Story(
         (Kind.FIRES,),
         fleet("stuck", _WELL, _WELL, _WELL, Replica(late_seconds=4.2, queued_seconds=4.0)),
-        {"44m": (_is_late("stuck", 3, "2.867s", "200ms"),)},
+        {"44m": _is_late("stuck", 3, "2.867s", "200ms")},
     ),
     # five times as long, and nobody notices
     Story((Kind.BELOW,), fleet("small", *[Replica(seconds=0.03)] * 3, Replica(seconds=0.15))),
@@ -284,7 +284,7 @@ _CANARY = together(
     Story(
         (Kind.FIRES, Kind.RECOVERY),
         fleet("canary", _WELL, _WELL, _WELL, _WELL, Replica(1.2, late_seconds=6.2, wrong=(0, 80))),
-        {moment: (_is_late("canary", 4, "6.2s", "200ms"),) for moment in ("58m", "84m")},
+        {moment: _is_late("canary", 4, "6.2s", "200ms") for moment in ("58m", "84m")},
     ),
     rules="outliers",
 )
@@ -298,24 +298,22 @@ _DECODE = together(
         (Kind.FIRES,),
         # 10 ms less a tenth, 30 ms less a tenth in two of three blocks
         fleet("decode", _GAPS, _GAPS, _GAPS, Replica(gap_seconds=0.01, slow_gap_seconds=0.03)),
-        {"44m": (_is_slow("decode", 3, "21ms", "9ms"),)},
+        {"44m": _is_slow("decode", 3, "21ms", "9ms")},
     ),
     Story(
         (Kind.FIRES, Kind.ROLES),
         fleet("pools", *[Replica(gap_seconds=0.01, role="decode")] * 2, Replica(gap_seconds=0.01, slow_gap_seconds=0.03, role="decode")),
-        {"44m": (_is_slow("pools", 2, "21ms", "9ms", "decode"),)},
+        {"44m": _is_slow("pools", 2, "21ms", "9ms", "decode")},
     ),
     # one cause, one alert
     Story(
         (Kind.FIRES,),
         fleet("both", _GAPS, _GAPS, _GAPS, Replica(gap_seconds=0.01, slow_gap_seconds=0.03, late_seconds=4.2)),
         {
-            "44m": (
-                _told(
+            "44m": _told(
                     "both", 3, "21ms between tokens, its peers would need 9ms; first tokens after 2.867s, its peers would need 200ms",
                     f"{_SLOW.format(own='21ms', peers='9ms')} {_LATE_FOR.format(own='2.867s', peers='200ms')}",
-                ),
-            )
+                )
         },
     ),
     Story((Kind.BELOW,), fleet("moment", _GAPS, _GAPS, _GAPS, Replica(gap_seconds=0.01, slow_gap_seconds=0.05, wrong=(30, 35)))),
@@ -337,13 +335,13 @@ _QUEUE_AND_ERRORS = together(
         (Kind.FIRES,),
         # half of them, in two of three blocks
         fleet("errors", _WELL, _WELL, _WELL, Replica(wrong_share=0.5)),
-        {"44m": (_fails("errors", 3, "33.33%", "0%"),)},
+        {"44m": _fails("errors", 3, "33.33%", "0%")},
     ),
     # eight requests in five minutes, of which it has failed all before it was restarted at 46m
     Story(
         (Kind.FIRES, Kind.RESTART),
         fleet("renewed", _WELL, _WELL, _WELL, Replica(1.6, wrong_share=1, wrong=(0, 45), restarted=46)),
-        {"44m": (_fails("renewed", 3, "100%", "0%"),)},
+        {"44m": _fails("renewed", 3, "100%", "0%")},
     ),
     # what all of them have is nobody's own; 4 % are few
     Story((Kind.BELOW,), fleet("common", *[Replica(failed_share=0.25)] * 3, Replica(failed_share=0.3))),
@@ -354,7 +352,7 @@ _QUEUE_AND_ERRORS = together(
         (Kind.FIRES,),
         # a livelock: five tokens a second while fourteen wait
         fleet("livelock", _WORKS, _WORKS, _WORKS, Replica(decode_per_minute=300, waiting=14)),
-        {moment: (_idles("livelock", 3, "0.005", "0.2", "14"),) for moment in ("29m", "44m", "84m")},
+        {moment: _idles("livelock", 3, "0.005", "0.2", "14") for moment in ("29m", "44m", "84m")},
     ),
     # long contexts fill its cache; nothing waits; its peers do as little
     Story((Kind.BELOW,), fleet("contexts", _WORKS, _WORKS, _WORKS, Replica(decode_per_minute=300, waiting=14, kv_usage=0.9))),

@@ -45,17 +45,14 @@ _THROUGHPUT = together(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY, Kind.ONE_REPLICA),
         # 0.54 of 0.9 = 60 %; from minute 20 on 0.9 again
         _recorded("chat", {_WORK: held((20, 0.54), (41, 0.9)), _P90: 0.9, _WAITING: 5}),
-        {"12m": (_slow("warning", "chat", "60%", "0.9", "5"),)},
+        {"12m": _slow("warning", "chat", "60%", "0.9", "5")},
     ),
     Story(
         (Kind.FIRES,),
         # 40 %: worth a page and a ticket, of which the page silences the ticket
         _recorded("half", {_WORK: 0.36, _QUEUED: 0.36, _P90: 0.9, _WAITING: 120}),
         {
-            moment: (
-                _slow("warning", "half", "40%", "0.9", "120"),
-                _slow("critical", "half", "40%", "0.9", "120"),
-            )
+            moment: (_slow("warning", "half", "40%", "0.9", "120"), _slow("critical", "half", "40%", "0.9", "120"))
             for moment in ("12m", "40m")
         },
     ),
@@ -120,19 +117,19 @@ _TRAFFIC = together(
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
         _traffic("chat", held((30, 0.5), (31, 90))),
-        {"16m": (_vanished("chat", "0.5", "100.0", "120.0"),)},
+        {"16m": _vanished("chat", "0.5", "100.0", "120.0")},
     ),
     Story(
         (Kind.FIRES, Kind.ONE_REPLICA, Kind.ROLES),
         # the tokens of a decode pool are its own traffic; the prefill pool of the same model has its usual
         {**_traffic("split", 0, "decode", ready=1), **_traffic("split", 110, "prefill", ready=1)},
-        {moment: (_vanished("split", "0.0", "100.0", "120.0", "decode"),) for moment in ("16m", "50m")},
+        {moment: _vanished("split", "0.0", "100.0", "120.0", "decode") for moment in ("16m", "50m")},
     ),
     # an engine that has nothing to do may stop saying how many wait
     Story(
         (Kind.FIRES,),
         _traffic("mum", 0, waiting="0 0 0 stale", lowest=80),
-        {moment: (_vanished("mum", "0.0", "100.0", "120.0"),) for moment in ("16m", "50m")},
+        {moment: _vanished("mum", "0.0", "100.0", "120.0") for moment in ("16m", "50m")},
     ),
     # a job of twenty minutes in every hour
     Story((Kind.BELOW,), _traffic("bursts", 0, lowest=0)),
@@ -195,7 +192,7 @@ _STARVES = together(
             **_itl(engine("chat"), (25, _STUTTERS), (35, {"0.1": 100})),
             **_half_busy(engine("chat"), 36, 12),
         },
-        {"20m": (_starves("chat"),)},
+        {"20m": _starves("chat")},
     ),
     Story(
         (Kind.RESTART,),
@@ -203,7 +200,7 @@ _STARVES = together(
             **_itl(engine("reborn"), (8, _STUTTERS), (52, _STUTTERS), reborn=1),
             **_busy(engine("reborn"), counter(Grows(8, 36), Grows(52, 36, True)), counter(Grows(8, 12), Grows(52, 12, True))),
         },
-        {moment: (_starves("reborn"),) for moment in ("20m", "38m")},
+        {moment: _starves("reborn") for moment in ("20m", "38m")},
     ),
     # p95 = 0.2, not above; the same with half of the time, not more; with a third of it that nobody can attribute
     Story((Kind.BELOW,), {**_itl(engine("calm"), (60, {"0.1": 90, "0.2": 5, "0.4": 5})), **_half_busy(engine("calm"), 36, 12)}),

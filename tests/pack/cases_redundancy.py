@@ -1,10 +1,10 @@
-"""When the other alerts of check node_loss fire and when they do not: lost replicas, drills."""
+"""N1Insufficient, N1Critical and the other alerts of check node_loss: lost replicas, drills. What N-1 comes to is worked out in fleets_node_loss.py."""
 
 from __future__ import annotations
 
-from tests.pack.builders_kv import firing, flat, fleet, labelled, selector
-from tests.pack.fleets_node_loss import PRESENT
-from tests.pack.histories_node_loss import (
+from tests.pack.builders_kv import Replica, firing, flat, fleet, labelled, selector
+from tests.pack.fleets_node_loss import LOAD, N1_LOAD, PRESENT
+from tests.pack.histories import (
     DESIRED,
     MODEL,
     PLENTY,
@@ -16,6 +16,228 @@ from tests.pack.histories_node_loss import (
     rolling_update,
 )
 from tests.pack.promtool import Case, Firing
+
+# --- N1Insufficient ---------------------------------------------------------------------------------------------------
+
+
+def _n1(needed: str, *, nodes: str, of: str, ready: int, on: int, which: str = "largest node") -> Firing:
+    return firing(
+        "N1Insufficient",
+        "warning",
+        "node_loss",
+        MODEL,
+        summary=f"chat (unified): cannot lose its {which}, {needed} of what would be left is needed",
+        description=f"Without its {which} ({nodes}) the remaining replicas would need {needed} of their {of} for the demand of the last hour. "
+        f"{ready} replicas are ready on {on} nodes.",
+        action="add a replica on another node, or shed load in time",
+        variables=VARIABLES,
+    )
+
+
+_TWO_ON_A = tuple(Replica(nodes=(node,), prefill=150.0, decode=30.0, used=20_000.0) for node in ("a", "a", "b"))
+
+
+def _of_nodes(**capacity: float) -> Series:
+    """KV capacity by node and in all, for the words of an annotation."""
+    lost = {
+        selector("model_node:llm_serving_capacity:sum", **MODEL, node=node, resource="kv"): flat((tokens, 70))
+        for node, tokens in capacity.items()
+    }
+    return lost | {
+        selector("model:llm_serving_capacity:sum", **MODEL, resource="kv"): flat((sum(capacity.values()), 70))
+    }
+
+
+def _short_of_kv(**more: str) -> Series:
+    return (
+        recorded(ready=flat((4, 70)), nodes=flat((4, 70)), **more)
+        | _of_nodes(a=100, b=300, c=200, d=100)
+        | {selector(N1_LOAD, **MODEL, resource="kv"): flat((1.25, 70))}
+        | {selector(N1_LOAD, **MODEL, resource="phases"): flat((0.7, 70))}
+        # how both phases are added up is no resource of its own
+        | {selector(N1_LOAD, **MODEL, resource="work"): flat((9, 70))}
+    )
+
+
+_N1_INSUFFICIENT = (
+    Case(
+        "N1Insufficient",
+        "two of three replicas on one node; another model has plenty",
+        # without a: 450/600 + 90/300 = 105 %
+        fleet("chat", _TWO_ON_A, 36) | fleet("embed", PLENTY, 36),
+        "32m",
+        (_n1("105%", nodes="a", of="token rate", ready=3, on=2),),
+        more=(("14m", ()),),
+    ),
+    Case(
+        "N1Insufficient",
+        "short of KV for long enough, then no more",
+        _short_of_kv(n1_load=flat((0.9, 10), (1.25, 30), (0.9, 30))),
+        "35m",
+        (_n1("125%", nodes="b", of="KV cache", ready=4, on=4),),
+        more=(("22m", ()), ("50m", ())),
+    ),
+    Case(
+        "N1Insufficient",
+        "two nodes may go",
+        _short_of_kv(n1_load=flat((1.25, 70))),
+        "35m",
+        (_n1("125%", nodes="b and c", of="KV cache", ready=4, on=4, which="two largest nodes"),),
+        rules="two_nodes",
+    ),
+    Case(
+        "N1Insufficient",
+        "the same model in two clusters, short in one",
+        labelled(fleet("chat", _TWO_ON_A, 36), cluster="eu") | labelled(fleet("chat", PLENTY, 36), cluster="us"),
+        "32m",
+        (
+            firing(
+                "N1Insufficient",
+                "warning",
+                "node_loss",
+                {"cluster": "eu", **MODEL},
+                summary="eu chat (unified): cannot lose its largest node, 105% of what would be left is needed",
+                description="Without its largest node (a) the remaining replicas would need 105% of their token rate for the demand of the last hour. 3 replicas "
+                "are ready on 2 nodes.",
+                action="add a replica on another node, or shed load in time",
+                variables=f"var-cluster=eu&{VARIABLES}",
+            ),
+        ),
+        rules="clusters",
+    ),
+    Case("N1Insufficient", "it would just do", recorded(n1_load=flat((1, 60))), "50m"),
+    Case("N1Insufficient", "no load at all", recorded(n1_load=flat((0, 60))), "50m"),
+    Case("N1Insufficient", "unknown, or one node", recorded(ready=flat((3, 60)), load=flat((3, 60))), "50m"),
+)
+
+# --- N1Critical -------------------------------------------------------------------------------------------------------
+
+
+def _critical(ready: int, wanted: int, needed: str, of: str) -> Firing:
+    return firing(
+        "N1Critical",
+        "critical",
+        "node_loss",
+        MODEL,
+        summary=f"chat (unified): replicas lost, {ready} left, and they queue",
+        description=f"{ready} of {wanted} wanted replicas are ready. Requests wait, and demand is {needed} of what the ready ones can carry ({of} first).",
+        action="bring the lost replicas back or add others; shed load meanwhile",
+        variables=VARIABLES,
+    )
+
+
+# the two were seen at their limit by then, 600 of prefill, 150 of decode, 0.6 + 0.6 s of work a second. Before: 1,350 of prefill (of
+# 1,200: 112.5 %), 330 of decode (of 300: 110 %), 3 x (0.45 + 0.44) s of work (of 2.4: 111 %)
+_TWO_LEFT = _critical(2, 3, "112.5%", "prefill rate")
+
+
+def _queue(**more: str) -> Series:
+    """Four wanted from the beginning, three there, a queue, too little without another node."""
+    series = {
+        "ready": flat((3, 120)),
+        "present": flat((3, 120)),
+        "unreadable": flat((0, 120)),
+        "desired": flat((4, 120)),
+    }
+    series |= {"waiting": flat((6, 120)), "load": flat((0.9, 120)), "n1_load": flat((1.1, 120))}
+    return recorded(**{**series, **more}) | {selector(LOAD, **MODEL, resource="concurrency"): flat((0.9, 120))}
+
+
+_THREE_LEFT = _critical(3, 4, "90%", "running requests")
+
+_N1_CRITICAL = (
+    Case(
+        "N1Critical",
+        "a node goes with the exporter on it, the others queue",
+        node_lost(with_its_exporter=True),
+        "88m",
+        (_TWO_LEFT,),
+        more=(("69m", ()), ("74m", ())),
+    ),
+    Case(
+        "N1Critical",
+        "a node goes, a central exporter finds its replica down, the others queue",
+        node_lost(with_its_exporter=False),
+        "88m",
+        (_TWO_LEFT,),
+        more=(("74m", ()),),
+    ),
+    Case("N1Critical", "a node goes and nothing waits", node_lost(with_its_exporter=True, waiting=0.0), "88m"),
+    Case(
+        "N1Critical",
+        "a replica less and a queue, but nobody said how many there should be",
+        node_lost(with_its_exporter=True, expected=None),
+        "88m",
+    ),
+    Case("N1Critical", "a rolling update while nothing waits", rolling_update(), "15m"),
+    Case(
+        "N1Critical",
+        "it is over when the queue is",
+        _queue(waiting=flat((6, 90), (0, 30))),
+        "80m",
+        (_THREE_LEFT,),
+        # what was wanted for less than an hour is deployed for the first time
+        more=(("50m", ()), ("63m", ()), ("100m", ())),
+    ),
+    Case(
+        "N1Critical",
+        "the page of one cannot be read, none is known to be lost",
+        _queue(unreadable=flat((1, 120))),
+        "80m",
+    ),
+    Case("N1Critical", "all wanted are there", _queue(ready=flat((4, 120)), present=flat((4, 120))), "80m"),
+    Case("N1Critical", "a replica sleeps, none is lost", _queue(present=flat((4, 120))), "80m"),
+    Case(
+        "N1Critical",
+        "one is lost, another one sleeps",
+        _queue(ready=flat((2, 120))),
+        "80m",
+        (_critical(2, 4, "90%", "running requests"),),
+    ),
+    Case(
+        "N1Critical",
+        "one node is left, which is too little",
+        recorded(
+            ready=flat((1, 120)),
+            present=flat((1, 120)),
+            unreadable=flat((0, 120)),
+            desired=flat((2, 120)),
+            waiting=flat((6, 120)),
+            load=flat((1.1, 120)),
+        )
+        | {selector(LOAD, **MODEL, resource="kv"): flat((1.1, 120))},
+        "80m",
+        (_critical(1, 2, "110%", "KV cache"),),
+    ),
+    Case("N1Critical", "it would just do", _queue(n1_load=flat((1, 120)), load=flat((1, 120))), "80m"),
+    Case("N1Critical", "what is left would do", _queue(n1_load=flat((0.99, 120))), "80m"),
+    Case(
+        "N1Critical",
+        "an autoscaler asks for more: nothing is lost, until they have not come for an hour",
+        _queue(desired=flat((3, 20), (4, 100))),
+        "100m",
+        (_THREE_LEFT,),
+        more=(("75m", ()),),
+    ),
+    Case(
+        "N1Critical",
+        "what is left is unknown",
+        recorded(
+            ready=flat((3, 120)),
+            present=flat((3, 120)),
+            unreadable=flat((0, 120)),
+            desired=flat((4, 120)),
+            waiting=flat((6, 120)),
+        ),
+        "80m",
+    ),
+)
+
+_N1_CASES = (*_N1_INSUFFICIENT, *_N1_CRITICAL)
+
+
+# --- when the other alerts of check node_loss fire and when they do not: lost replicas, drills ---
+
 
 # --- ReplicaLost ------------------------------------------------------------------------------------------------------
 
@@ -220,13 +442,7 @@ _DRILLS = (
         rules="drill",
     ),
     Case("DrillOverdue", "nobody asked to be reminded", _SERVED | _drill(_LAST, -200 * _DAY), "90m"),
-    Case(
-        "DrillFailed",
-        "the last one failed",
-        _SERVED | _result("failed"),
-        "5m",
-        (_FAILED,),
-    ),
+    Case("DrillFailed", "the last one failed", _SERVED | _result("failed"), "5m", (_FAILED,)),
     Case("DrillFailed", "the last one passed", _SERVED | _result("passed"), "5m"),
     Case("DrillFailed", "the last one was given up", _SERVED | _result("aborted"), "5m"),
     Case("DrillFailed", "a model that is no longer served", _result("failed"), "5m"),
@@ -246,4 +462,4 @@ _DRILLS = (
     ),
 )
 
-CASES = (*_REPLICA_LOST, *_DRILLS)
+CASES = (*_N1_CASES, *_REPLICA_LOST, *_DRILLS)

@@ -7,14 +7,17 @@ from llm_serving_exporter.model.record import replace
 from tests.pack.builders_kv import firing, flat, selector
 from tests.pack.cases_redundancy import lost
 from tests.pack.fleets_node_loss import LARGEST, READY
-from tests.pack.histories_node_loss import DESIRED, MODEL, VARIABLES, recorded
-from tests.pack.histories_rollouts import (
+from tests.pack.histories import (
+    DESIRED,
+    MODEL,
+    VARIABLES,
     Pods,
     Series,
     exported,
     known_to_kubernetes,
     minutes,
     nodes,
+    recorded,
     stateful,
     workload,
 )

@@ -55,13 +55,13 @@ _FAST = together(
             counter(Grows(15, 1), Grows(30, 0)),
             counter(Grows(15, 1), Grows(30, 0)),
         ),
-        {"12m": (_burn("critical", "chat", "20", "2%", "2%"),)},
+        {"12m": _burn("critical", "chat", "20", "2%", "2%")},
     ),
     # 0.0055 / 0.001 = 5.5 < 6: no page, and more than the 3 of a ticket
     Story(
         (Kind.BELOW,),
         _errors("calm", _steady(994.5), _steady(5.5)),
-        {"24m": (_burn("warning", "calm", "5.5", "0.55%", "0.55%"),)},
+        {"24m": _burn("warning", "calm", "5.5", "0.55%", "0.55%")},
     ),
     # one of fifty: 20 times too fast, and four bad answers in all when minute 12 ends
     Story((Kind.LOW_TRAFFIC,), _errors("seldom", counter(Grows(45, 16)), counter(Grows(4, 1), Grows(41, 0)))),
@@ -117,12 +117,12 @@ _SLOW = together(
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY, Kind.ONE_REPLICA),
         _windows("chat", (held((61, 0.004)), _ENDS, held((61, 0.002)), _ENDS)),
-        {"16m": (_burn("warning", "chat", "4", "unknown", "0.4%"),)},
+        {"16m": _burn("warning", "chat", "4", "unknown", "0.4%")},
     ),
     Story(
         (Kind.FIRES,),
         _windows("leak", _all(0.002)),
-        {moment: (_burn("warning", "leak", "2", "unknown", "0.2%"),) for moment in ("16m", "45m")},
+        {moment: _burn("warning", "leak", "2", "unknown", "0.2%") for moment in ("16m", "45m")},
     ),
     Story((Kind.BELOW,), _windows("calm", _all(0.00099))),
     Story((Kind.LOW_TRAFFIC,), _windows("four", _all(0.004), bad=4)),
@@ -264,18 +264,18 @@ _STALLED = together(
     "Stalled",
     "an engine that stands still",
     ("14m", "20m", "29m"),
-    Story((Kind.FIRES,), _LATE, {moment: (_still("late", "7"),) for moment in _BOTH}),
+    Story((Kind.FIRES,), _LATE, {moment: _still("late", "7") for moment in _BOTH}),
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.ONE_REPLICA, Kind.RECOVERY),
         # nothing moves from minute 10 to 25: five still minutes at 15 (14 where ranges are left-open), fires one later; 4 run and 3 wait
         _engine("chat", _4, _3, counter(Grows(10, 500), Grows(15, 0), Grows(20, 500))),
-        {"20m": (_still("chat", "7"),)},
+        {"20m": _still("chat", "7")},
     ),
     Story(
         (Kind.FIRES, Kind.LOW_TRAFFIC),
         # one request is enough; this engine does not say how many wait
         _engine("single", held((46, 1)), "", _STOPS),
-        {moment: (_still("single", "1"),) for moment in _BOTH},
+        {moment: _still("single", "1") for moment in _BOTH},
     ),
     Story(
         (Kind.FIRES,),
@@ -285,23 +285,23 @@ _STALLED = together(
             f"llm_serving_requests_running{{{_OTHER}}}": held((46, 2)),
             f"llm_serving_decode_tokens_total{{{_OTHER}}}": _STOPS,
         },
-        {moment: (_still("half", "2", "1"),) for moment in _BOTH},
+        {moment: _still("half", "2", "1") for moment in _BOTH},
     ),
     Story(
         (Kind.FIRES,),
         # what runs is thrown back into the queue and taken up again, in turns: never both nothing
         _engine("thrash", "1+0x9 " + " ".join(["0", "1"] * 18), "0+0x9 " + " ".join(["1", "0"] * 18), _STOPS),
-        {moment: (_still("thrash", "1"),) for moment in _BOTH},
+        {moment: _still("thrash", "1") for moment in _BOTH},
     ),
     # a gauge that keeps its last value is no request; where clients give up, it need not be asked (SGLang)
     Story((Kind.BELOW,), _slow_gauge(_engine("keeps", _4, _0, _STOPS))),
-    Story((Kind.FIRES,), _slow_gauge(_given_up("hangs", _ABORTS, _4)), {"29m": (_still("hangs", "10"),)}),
+    Story((Kind.FIRES,), _slow_gauge(_given_up("hangs", _ABORTS, _4)), {"29m": _still("hangs", "10")}),
     # each minute a client gives up: no progress
-    Story((Kind.FIRES,), _given_up("given-up", _ABORTS, _4), {moment: (_still("given-up", "4"),) for moment in _BOTH}),
+    Story((Kind.FIRES,), _given_up("given-up", _ABORTS, _4), {moment: _still("given-up", "4") for moment in _BOTH}),
     # clients give up and others come, so that nothing is there in every fourth minute: half of ten minutes without a move
-    Story((Kind.FIRES,), _given_up("impatient", _ABORTS, " ".join(["3 3 3 0"] * 12)), {"29m": (_still("impatient", "3"),)}),
+    Story((Kind.FIRES,), _given_up("impatient", _ABORTS, " ".join(["3 3 3 0"] * 12)), {"29m": _still("impatient", "3")}),
     # nobody is let in, and the page shows no more of it than that clients give up
-    Story((Kind.FIRES,), _given_up("shut", _ABORTS, _0, _FLAT), {"20m": (_still("shut", "8"),), "29m": (_still("shut", "10"),)}),
+    Story((Kind.FIRES,), _given_up("shut", _ABORTS, _0, _FLAT), {"20m": _still("shut", "8"), "29m": _still("shut", "10")}),
     Story((Kind.BELOW,), _given_up("moody", counter(Grows(12, 0), Grows(2, 1), Grows(31, 0)), _0, _FLAT)),
     Story((Kind.BELOW,), _engine("idle", _0, _0, _FLAT)),
     # a token every four minutes, and nothing else

@@ -36,18 +36,18 @@ _TARGET_DOWN = together(
         (Kind.FIRES, Kind.NOT_YET, Kind.ONE_REPLICA, Kind.RECOVERY),
         # down from minute 6 to 25: fires at 20; half of 30m is over at 40
         target("chat", "", (6, "ready"), (20, "down"), (24, "ready")),
-        {"24m": (_down("chat", "chat-0"),)},
+        {"24m": _down("chat", "chat-0")},
     ),
     Story(
         (Kind.FIRES, Kind.ROLES),
         target("chat", "router", (50, "down"), role="frontend"),
-        {moment: (_down("chat", "router", "frontend"),) for moment in (_FIRST, *_ALWAYS)},
+        {moment: _down("chat", "router", "frontend") for moment in (_FIRST, *_ALWAYS)},
     ),
     Story(
         (Kind.FIRES,),
         # never answered, and nobody has said what it serves
         target("", "new-0", (50, "down")),
-        {moment: (_down("", "new-0"),) for moment in (_FIRST, *_ALWAYS)},
+        {moment: _down("", "new-0") for moment in (_FIRST, *_ALWAYS)},
     ),
     Story(
         (Kind.FIRES,),
@@ -56,7 +56,7 @@ _TARGET_DOWN = together(
             **_scraped_by(target("pair", "pair-0", (50, "down")), "a"),
             **_scraped_by(target("", "pair-0", (50, "down")), "b"),
         },
-        {moment: (_down("pair", "pair-0"),) for moment in (_FIRST, *_ALWAYS)},
+        {moment: _down("pair", "pair-0") for moment in (_FIRST, *_ALWAYS)},
     ),
     Story(
         (Kind.BELOW,),
@@ -70,7 +70,7 @@ _TARGET_DOWN = together(
         (Kind.FIRES,),
         # it cannot be reached for four minutes of every seven; of 30m of such it is down for half after 27 or 28
         target("flaps", "", (3, "ready"), *((4, "down"), (3, "ready")) * 8),
-        {"46m": (_down("flaps", "flaps-0"),)},
+        {"46m": _down("flaps", "flaps-0")},
     ),
     # three minutes of every seven: RestartLoop counts how often
     Story((Kind.BELOW,), target("blinks", "", *((3, "down"), (4, "ready")) * 8)),
@@ -136,18 +136,18 @@ _TARGETS_DOWN = together(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
         # 3 of 4 from minute 12 on: fires at 17; back at 25
         _replicas("chat", _UP, _BACK, _BACK, _BACK),
-        {"20m": (_targets("chat", "75%", "unknown", "4"),)},
+        {"20m": _targets("chat", "75%", "unknown", "4")},
     ),
     Story(
         (Kind.FIRES, Kind.ONE_REPLICA),
         _replicas("single", _LOST),
-        {moment: (_targets("single", "100%", "unknown", "1"),) for moment in _AFTER},
+        {moment: _targets("single", "100%", "unknown", "1") for moment in _AFTER},
     ),
     Story(
         (Kind.FIRES, Kind.ROLES),
         # the only way in; its workers are another role and well
         {**_replicas("routed", _LOST, role="frontend")},
-        {moment: (_targets("routed", "100%", "unknown", "unknown", "frontend"),) for moment in _AFTER},
+        {moment: _targets("routed", "100%", "unknown", "unknown", "frontend") for moment in _AFTER},
     ),
     Story((Kind.BELOW,), _replicas("half", _UP, _UP, _LOST, _LOST)),
     # scaled from 1 to 3: two are there and load their weights, refusing connections; one does not even exist
@@ -186,23 +186,20 @@ _WANTED_DOWN = together(
         # 3 are wanted, one is known, and it serves; the others went with their nodes and with the exporters that stood there
         {**target("swept", "swept-0", *_LONG), **_wanted("swept", (70, 3))}
         | _ended({**target("swept", "swept-1", *_WENT), **target("swept", "swept-2", *_WENT)}),
-        {"52m": (_targets("swept", "66.67%", "3", "1"),)},
+        {"52m": _targets("swept", "66.67%", "3", "1")},
     ),
     Story(
         (Kind.FIRES,),
         # both went, with all exporters that knew of them
         {**_ended(_replicas("nowhere", _WENT, _WENT)), **_wanted("nowhere", (70, 2))},
-        {"52m": (_targets("nowhere", "100%", "2", "unknown"),)},
+        {"52m": _targets("nowhere", "100%", "2", "unknown")},
     ),
     # wanted, and never there: a first deployment, or one that waits for capacity
     Story((Kind.FIRST_WEEK,), {**_replicas("first", ((70, "down"),), ((70, "down"),)), **_wanted("first", (70, 2))}),
     Story((Kind.FIRST_WEEK,), _wanted("listed", (70, 2))),
     Story((Kind.BELOW,), {**_replicas("pending", _LONG, _LONG), **_wanted("pending", (70, 6))}),
     # one of four is down when a central exporter starts again: it cannot learn the model of that one
-    Story(
-        (Kind.BELOW,),
-        {**_replicas("kept", _LONG, _LONG, _LONG), **_nameless("kept", 12, 8, 50)},
-    ),
+    Story((Kind.BELOW,), {**_replicas("kept", _LONG, _LONG, _LONG), **_nameless("kept", 12, 8, 50)}),
 )
 
 

@@ -66,8 +66,8 @@ _FAST = together(
         },
         # as a ticket it goes on: of 3d and 6h, which is all that there is, 120 of 5,600 are bad, as the 5m steps count them
         {
-            "12m": (_burn("critical", "chat", "20", "20%", "20%", "4.5s"),),
-            "24m": (_burn("warning", "chat", "2.143", "2.143%", "2.143%", "4.5s"),),
+            "12m": _burn("critical", "chat", "20", "20%", "20%", "4.5s"),
+            "24m": _burn("warning", "chat", "2.143", "2.143%", "2.143%", "4.5s"),
         },
     ),
     Story(
@@ -77,7 +77,7 @@ _FAST = together(
         _page_then_both("leak", "10", "10%"),
     ),
     # 5.5 < 6: no page, and more than the 3 of a ticket
-    Story((Kind.BELOW,), _ttft("calm", 945, 55), {"24m": (_burn("warning", "calm", "5.5", "5.5%", "5.5%"),)}),
+    Story((Kind.BELOW,), _ttft("calm", 945, 55), {"24m": _burn("warning", "calm", "5.5", "5.5%", "5.5%")}),
     Story(
         (Kind.LOW_TRAFFIC,),
         # every request is bad, one a minute: 32 in half an hour
@@ -141,13 +141,13 @@ _SLOW_BURN = together(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
         # 4 times over a day; after minute 30 two good hours lie behind it, and six within the 6h
         _windows("chat", {"1d": 0.04, "2h": held((30, 0.04), (31, 0.001)), "3d": 0.02, "6h": held((30, 0.02), (31, 0.009))}),
-        {"16m": (_burn("warning", "chat", "4", "unknown", "4%"),)},
+        {"16m": _burn("warning", "chat", "4", "unknown", "4%")},
     ),
     Story(
         (Kind.FIRES,),
         # 2 times: the pair of 3d and 6h alone
         _windows("leak", {"1d": 0.02, "2h": 0.02, "3d": 0.02, "6h": 0.02}),
-        {moment: (_burn("warning", "leak", "2", "unknown", "2%"),) for moment in ("16m", "45m")},
+        {moment: _burn("warning", "leak", "2", "unknown", "2%") for moment in ("16m", "45m")},
     ),
     Story((Kind.BELOW,), _windows("calm", {"1d": 0.0099, "2h": 0.0099, "3d": 0.0099, "6h": 0.0099})),
     Story((Kind.LOW_TRAFFIC,), _windows("seldom", {"1d": 0.05, "2h": 0.05, "3d": 0.05, "6h": 0.05}, events=99, bad=5)),
@@ -161,11 +161,11 @@ _SLOW_RAW = together(
     "TTFTBurn",
     "from raw events",
     ("17m", "24m"),
-    Story((Kind.FIRES, Kind.ONE_REPLICA), _ttft("chat", 95, 5), {"24m": (_burn("warning", "chat", "5", "5%", "5%"),)}),
+    Story((Kind.FIRES, Kind.ONE_REPLICA), _ttft("chat", 95, 5), {"24m": _burn("warning", "chat", "5", "5%", "5%")}),
     Story(
         (Kind.RESTART,),
         slo_events(engine("reborn"), "ttft", counter(Grows(8, 96), Grows(52, 96, True)), counter(Grows(8, 4), Grows(52, 4, True))),
-        {"24m": (_burn("warning", "reborn", "4", "4%", "4%"),)},
+        {"24m": _burn("warning", "reborn", "4", "4%", "4%")},
     ),
     Story((Kind.ROLES,), slo_events(engine("split", role="decode"), "itl", counter(Grows(60, 50)), counter(Grows(60, 50)))),
 )  # fmt: skip
@@ -262,12 +262,10 @@ _FRONT_DOORS = together(
             **_door("left", "gateway-4", 60, 40, minutes=85),
         },
         {
-            "80m": (_of_a_door("critical", "left", "40", "40% as the front door times them", "0%", "4.938s"),),
+            "80m": _of_a_door("critical", "left", "40", "40% as the front door times them", "0%", "4.938s"),
             # of two hours 35 minutes and 75 are late, at 40 %
-            "120m": (
-                _of_a_door("warning", "left", "11.67", "40% as the front door times them", "11.67%", "unknown"),
-            ),
-            "160m": (_of_a_door("warning", "left", "25", "unknown as the front door times them", "25%", "unknown"),),
+            "120m": _of_a_door("warning", "left", "11.67", "40% as the front door times them", "11.67%", "unknown"),
+            "160m": _of_a_door("warning", "left", "25", "unknown as the front door times them", "25%", "unknown"),
             "240m": tuple(
                 _of_a_door(severity, "left", "40", "40%", "40%", "unknown") for severity in ("critical", "warning")
             ),

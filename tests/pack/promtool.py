@@ -77,11 +77,17 @@ class Case:
 
 @dataclass(frozen=True)
 class Story:
-    """What happens to one model or target: of names that no other story of the history has. `fires`: by moment; silent at every other."""
+    """What happens to one model or target: of names that no other story of the history has. `fires`: by moment, one or several; silent at
+    every other."""
 
     kinds: tuple[Kind, ...]
     series: Mapping[str, str]
-    fires: Mapping[str, tuple[Firing, ...]] = field(default_factory=dict)
+    fires: Mapping[str, Firing | tuple[Firing, ...]] = field(default_factory=dict)
+
+    def firing_at(self, moment: str) -> tuple[Firing, ...]:
+        """What fires then."""
+        firing = self.fires.get(moment, ())
+        return (firing,) if isinstance(firing, Firing) else firing
 
 
 def together(
@@ -103,7 +109,7 @@ def together(
             raise ValueError(f"{alert}: nobody looks at {sorted(unknown)}")
         merged |= story.series
     first, *others = (
-        (moment, tuple(one for story in stories for one in story.fires.get(moment, ()))) for moment in moments
+        (moment, tuple(one for story in stories for one in story.firing_at(moment))) for moment in moments
     )
     kinds = {kind for story in stories for kind in story.kinds}
     if len(stories) > 1 and any(story.fires for story in stories):

@@ -395,7 +395,7 @@ _ROUTED = Sampled(
             '{model_name="tiny", role="frontend", phase="decode"}': 351.0667,
         },
         _rounded(workers(Dialect(), "model:llm_serving_phase_tokens:rate5m")): {
-            '{model_name="tiny", role="unified", phase="decode"}': 351.0667,
+            '{model_name="tiny", role="unified", phase="decode"}': 351.0667
         },
         "model:llm_serving_ready_replicas:sum * 1": {'{model_name="tiny", role="unified"}': 2},
         "model:llm_serving_requests_waiting:sum * 1": {
@@ -406,19 +406,9 @@ _ROUTED = Sampled(
 )
 
 OF_MINUTES = (
-    _ROUTED,
-    _TRAFFIC,
-    _QUANTILES,
-    _TEN_MINUTES,
-    _SLO,
-    _WORK,
-    _SETTLED,
-    _BANDWIDTH,
-    _LIMITED,
-    _HANDED_ON,
-    _TARGETS,
+    _ROUTED, _TRAFFIC, _QUANTILES, _TEN_MINUTES, _SLO, _WORK, _SETTLED, _BANDWIDTH, _LIMITED, _HANDED_ON, _TARGETS,
     _VIEWS,
-)
+)  # fmt: skip
 
 
 # --- baselines: a sample every five minutes, a day is 288 ---------------------------------------------------------------------------------

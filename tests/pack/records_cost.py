@@ -371,7 +371,7 @@ _ONE_CARD = Sampled(
 SAMPLES = {
     "cost.samples.yml": attach_rules(
         document((), (_SPEND, _EXPORTERS, _HANDED_ON, _ONE_CARD), "2m"), rule_files("cost")[:1], "cost"
-    ),
+    )
 }
 
 

@@ -130,6 +130,11 @@ RULESETS = {
 }
 
 
+def committed_records() -> dict[str, list[dict[str, Any]]]:
+    """The groups of all recording rules with the default settings, by the name of their file."""
+    return {"records.yml": _all_groups("")[RECORDS]}
+
+
 @cache
 def read_groups(rule_file: str) -> list[dict[str, Any]]:
     """The groups of a rule file that a test file names: `rules/SET.KIND.yml` with records, alerts or beside as KIND, or a path."""

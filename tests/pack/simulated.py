@@ -14,8 +14,7 @@ from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_simulator.fleet.fleet import ReplicaSpec
 from llm_serving_simulator.fleet.history import Sample
-from tests.pack.judging import verdict
-from tests.pack.narrowing import write_narrowed
+from tests.pack.judging import ask
 from tests.pack.rulesets import belongs
 from tests.support.yaml_text import load_yaml
 
@@ -62,12 +61,5 @@ def judge(
 ) -> str:
     """promtool's verdict on `promql_expr_test`s; "" where all hold. `every`: seconds between readings, as text."""
     made = load_yaml(groups_text(tuple(rules)))["groups"]
-    test = {"interval": every, "input_series": series, "promql_expr_test": expected}
-    document = {
-        "evaluation_interval": "1m",
-        # else promtool takes the groups in an order that differs from run to run, and an answer at the margin with it
-        "group_eval_order": [group["name"] for group in made],
-        "tests": [test],
-    }
-    write_narrowed(folder, "test.yml", document, {"rules.yml": made})
-    return verdict(folder, "test.yml")
+    history = {one["series"]: one["values"] for one in series}
+    return ask(folder, history, expected, {"rules.yml": made}, interval=every)

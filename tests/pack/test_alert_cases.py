@@ -12,8 +12,7 @@ import pytest
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.render import ALERTS as ALERT_RULES
 from llm_serving_alerts.rules import Check
-from tests.pack.judging import verdict
-from tests.pack.narrowing import asked_alerts, kind_of
+from tests.pack.judging import asked_alerts, kind_of, verdict
 from tests.pack.promtool import RENDERED, Document, Kind, split_quick, weigh
 from tests.pack.rulesets import alerts_left_out
 from tests.pack.write import CHECKS, all_documents, write_document
@@ -37,10 +36,7 @@ MAY_LACK: dict[str, dict[str, tuple[Kind, ...]]] = {
         _NO_REPLICA: (Kind.ONE_REPLICA, Kind.ROLES),
     },
     "ReportMissed": {_ANY_NUMBER: (Kind.LOW_TRAFFIC,), _NO_REPLICA: (Kind.ONE_REPLICA, Kind.ROLES)},
-    "LabelsRenamed": {
-        _NO_HISTORY: (Kind.FIRST_WEEK,),
-        _ANY_NUMBER: (Kind.LOW_TRAFFIC,),
-    },
+    "LabelsRenamed": {_NO_HISTORY: (Kind.FIRST_WEEK,), _ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
     "ClaimedTwice": {
         _NO_HISTORY: (Kind.FIRST_WEEK,),
         _ANY_NUMBER: (Kind.LOW_TRAFFIC,),

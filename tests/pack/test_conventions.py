@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from llm_serving_alerts.render import RECORDS, rule_files
 from llm_serving_alerts.settings_file import read_settings
 from llm_serving_drill import names
 from llm_serving_drill.course import Scope
-from tests.pack.judging import verdict
-from tests.pack.narrowing import write_narrowed
+from tests.pack.judging import ask, expect
 from tests.pack.rulesets import keep_groups
-from tests.support.builders.namespaced_fleet import MODEL, NAMESPACES, NamespacedFleet
+from tests.support.builders.namespaced_fleet import EXPORTERS, MODEL, NAMESPACES, NamespacedFleet
 from tests.support.conventions import BESIDE_ONE_ANOTHER, CONVENTIONS, PLAIN, Convention, Place
+from tests.support.servers.http_server import QuietHandler, serve
+from tests.support.servers.prometheus_server import PrometheusServer
+from tests.support.waiting import wait_until
 from tests.support.yaml_text import load_yaml
 
 GROUPS = (
@@ -62,8 +65,7 @@ def stored(written: Written, conventions: Iterable[Convention]) -> Iterator[dict
 
 def expects(expression: str, samples: Mapping[str, float]) -> dict[str, Any]:
     """The answer at the end of the history."""
-    found = [{"labels": labels, "value": value} for labels, value in samples.items()]
-    return {"expr": expression, "eval_time": f"{MINUTES}m", "exp_samples": found}
+    return expect(expression, f"{MINUTES}m", samples)
 
 
 def judge(
@@ -77,15 +79,8 @@ def judge(
     """promtool's verdict on the answers, over the rules of these settings."""
     groups = groups_of(folder, settings)
     written = history(target_labels, frozenset((*_SERIES.findall(str(groups)), *ASKED_BY_DRILLS)))
-    test = {"interval": "1m", "input_series": list(stored(written, conventions)), "promql_expr_test": list(tests)}
-    document = {
-        "evaluation_interval": "1m",
-        # else promtool takes the groups in an order that differs from run to run, and an answer at the margin with it
-        "group_eval_order": [group["name"] for found in groups.values() for group in found],
-        "tests": [test],
-    }
-    write_narrowed(folder, "test.yml", document, {f"{name}.yml": found for name, found in groups.items()})
-    return verdict(folder, "test.yml")
+    series = {one["series"]: one["values"] for one in stored(written, conventions)}
+    return ask(folder, series, tests, {f"{name}.yml": found for name, found in groups.items()})
 
 
 def groups_of(folder: Path, settings: str) -> dict[str, list[dict[str, Any]]]:
@@ -179,8 +174,7 @@ def counted_by_drills(conventions: Conventions) -> Iterator[dict[str, Any]]:
         served = f'llm_serving_slo_events_total{{cluster="plain",slo="ttft",target=~"{namespace.name}/.*"}}'
         plain = f"sum by (outcome) (increase({served}[10m]))"
         yield expects(
-            f"round(({names.ttft_events(scope, 600)}) / on (outcome) ({plain} > 0), 1e-6)",
-            {'{outcome="bad"}': 1},
+            f"round(({names.ttft_events(scope, 600)}) / on (outcome) ({plain} > 0), 1e-6)", {'{outcome="bad"}': 1}
         )
         yield expects(names.replicas_by_node(scope.matchers), {f'{{node="{node}"}}': 1 for node in namespace.nodes})
         yield expects(names.replicas_alive(scope.matchers), {"{}": len(namespace.nodes)})
@@ -229,3 +223,64 @@ def test_a_label_that_rules_need_and_a_scrape_takes_is_named_and_no_other_alert_
             expects(f"count by (alertname) ({more})", {}),
         ]
     assert not judge(tmp_path, CLUSTERS, tests, conventions=(PLAIN, taken, dropping, forced))
+
+
+# --- what a real Prometheus stores of one page under each convention is what `Convention.store` says ---
+
+
+NODE = "node-4"
+PLACE = EXPORTERS[NODE]
+# a label that is empty here and the scrape's there, one that is renamed twice, one that is there under both names
+ODD = {
+    "namespace": "llm", "pod": "", "node": "a", "exported_node": "b", "endpoint": "x", "role": "decode", "prometheus": "", "own": "1",
+}  # fmt: skip
+
+
+def page() -> tuple[str, list[tuple[str, dict[str, str]]]]:
+    """An exporter's page as text, and its series."""
+    wanted = {
+        f"llm_serving_{name}"
+        for name in ("target_info", "target_node_info", "target_state", "gpu_up", "expected_replicas")
+    }
+    written = [
+        (name, dict(labels))
+        for place, (name, labels, _) in NamespacedFleet(("team",), wanted).write(1)
+        if place == PLACE
+    ]
+    written.append(("llm_serving_odd", ODD))
+    lines = []
+    for name, labels in written:
+        shown = ",".join(f'{label}="{value}"' for label, value in labels.items())
+        lines.append(f"{name}{{{shown}}} 1\n")
+    return "".join(lines), written
+
+
+def scrape(number: int, one: Convention, address: str) -> dict[str, Any]:
+    static = {"targets": [address], "labels": {**one.of_target(PLACE), "case": one.name}}
+    found: dict[str, Any] = {"job_name": f"job-{number}", "honor_labels": one.honor, "static_configs": [static]}
+    if one.enforced:
+        enforced = [{"target_label": "namespace", "replacement": PLACE.fill(one.enforced)}]
+        found |= {"relabel_configs": enforced, "metric_relabel_configs": enforced}
+    return found
+
+
+@pytest.mark.process
+def test_what_is_stored_is_what_is_said(tmp_path: Path) -> None:
+    text, written = page()
+
+    class Page(QuietHandler):
+        def do_GET(self) -> None:
+            self.answer(200, text.encode(), "text/plain; version=0.0.4")
+
+    with serve(Page) as url:
+        scrapes = [scrape(number, one, url.removeprefix("http://")) for number, one in enumerate(CONVENTIONS)]
+        config = yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": scrapes})
+        with PrometheusServer(tmp_path, config) as prometheus:
+            count = f"count(count by (case) (llm_serving_odd)) == {len(CONVENTIONS)}"
+            wait_until(lambda: prometheus.query(count), "a scrape by each convention")
+            found = [sample["metric"] for sample in prometheus.query('{__name__=~"llm_serving_.+"}')]
+    for one in CONVENTIONS:
+        expected = [{"__name__": name, "case": one.name} | one.store(labels, PLACE) for name, labels in written]
+        stored = [labels for labels in found if labels["case"] == one.name]
+        assert sorted(map(sorted, map(dict.items, stored))) == sorted(map(sorted, map(dict.items, expected))), one.name
+    assert any("exported_exported_node" in labels for labels in found)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.pack.judging import verdict
-from tests.pack.promtool import RENDERED
-from tests.pack.rulesets import as_yaml
+from tests.pack.judging import ask, expect
+from tests.pack.rulesets import committed_records
 
 MODEL = {"model_name": "chat", "role": "unified"}
 # leader's and worker's node of each group
@@ -63,11 +62,6 @@ def write_fleet(by_daemonset: bool) -> Iterator[Series]:
                 yield line("gpu_target_share_ratio", always(1), **claim)
 
 
-def expect(expression: str, minute: int, samples: Mapping[str, float]) -> dict[str, object]:
-    found = [{"labels": labels, "value": value} for labels, value in samples.items()]
-    return {"expr": expression, "eval_time": f"{minute}m", "exp_samples": found}
-
-
 @pytest.mark.process
 @pytest.mark.parametrize("by_daemonset", [False, True], ids=["one exporter of the cluster", "one a node"])
 def test_two_groups_of_two_nodes(tmp_path: Path, by_daemonset: bool) -> None:
@@ -81,36 +75,24 @@ def test_two_groups_of_two_nodes(tmp_path: Path, by_daemonset: bool) -> None:
     }
     left = 'model:llm_serving_n1_capacity:sum{resource="kv"}'
     checks = [
-        expect("sum(target:llm_serving_gpus:max)", 8, {"{}": 32}),
-        expect("model:llm_serving_gpus:sum", 8, {f"model:llm_serving_gpus:sum{of_model}": 32}),
-        expect("count(target:llm_serving_node:info)", 8, {"{}": 4}),
-        expect("model:llm_serving_nodes:count", 8, {f"model:llm_serving_nodes:count{of_model}": 4}),
-        expect("model:llm_serving_ready_replicas:sum", 8, {f"model:llm_serving_ready_replicas:sum{of_model}": 2}),
+        expect("sum(target:llm_serving_gpus:max)", "8m", {"{}": 32}),
+        expect("model:llm_serving_gpus:sum", "8m", {f"model:llm_serving_gpus:sum{of_model}": 32}),
+        expect("count(target:llm_serving_node:info)", "8m", {"{}": 4}),
+        expect("model:llm_serving_nodes:count", "8m", {f"model:llm_serving_nodes:count{of_model}": 4}),
+        expect("model:llm_serving_ready_replicas:sum", "8m", {f"model:llm_serving_ready_replicas:sum{of_model}": 2}),
         # each of the four nodes takes one replica with it, the worker's as well as the leader's
-        expect(kv, 8, by_node),
+        expect(kv, "8m", by_node),
         expect(
             "model:llm_serving_largest_node_replicas:max",
-            8,
+            "8m",
             {f"model:llm_serving_largest_node_replicas:max{of_model}": 1},
         ),
-        expect(left, 8, {f'{left[:-1]}, model_name="chat", role="unified"}}': 1e5}),
-        expect('target:llm_serving_claims:count or gpu:llm_serving_claims:count', 8, {}),
+        expect(left, "8m", {f'{left[:-1]}, model_name="chat", role="unified"}}': 1e5}),
+        expect('target:llm_serving_claims:count or gpu:llm_serving_claims:count', "8m", {}),
         # one worker lost is one replica lost
-        expect("model:llm_serving_ready_replicas:sum", 18, {f"model:llm_serving_ready_replicas:sum{of_model}": 1}),
-        expect("model:llm_serving_nodes:count", 18, {f"model:llm_serving_nodes:count{of_model}": 2}),
-        expect("model:llm_serving_gpus:sum", 18, {f"model:llm_serving_gpus:sum{of_model}": 16}),
-        expect(left, 18, {}),
+        expect("model:llm_serving_ready_replicas:sum", "18m", {f"model:llm_serving_ready_replicas:sum{of_model}": 1}),
+        expect("model:llm_serving_nodes:count", "18m", {f"model:llm_serving_nodes:count{of_model}": 2}),
+        expect("model:llm_serving_gpus:sum", "18m", {f"model:llm_serving_gpus:sum{of_model}": 16}),
+        expect(left, "18m", {}),
     ]  # fmt: skip
-    document = {
-        "rule_files": [RENDERED[0]],
-        "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [{"series": name, "values": values} for name, values in series.items()],
-                "promql_expr_test": checks,
-            }
-        ],
-    }
-    (tmp_path / "groups.yml").write_text(as_yaml(document), encoding="utf-8")
-    assert not verdict(tmp_path, "groups.yml")
+    assert not ask(tmp_path, series, checks, committed_records())

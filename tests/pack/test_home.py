@@ -16,9 +16,9 @@ from llm_serving_dashboards.firing import BEFORE_RANGE, NO_TIME
 from llm_serving_dashboards.first_screen import list_choices
 from llm_serving_dashboards.panels import Panel
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
+from tests.pack import judging
 from tests.pack.builders import held
-from tests.pack.judging import verdict
-from tests.pack.rulesets import as_yaml
+from tests.pack.judging import expect, write_labels
 from tests.support.builders.alertexamples import settings_of
 from tests.support.builders.panelqueries import filled
 from tests.support.servers.victoriametrics import VictoriaMetrics
@@ -86,30 +86,11 @@ def ask(
     at: str = "5m",
 ) -> str:
     """promtool's word on queries at a time; "" where each answers with these samples."""
-    tests = [
-        {
-            "expr": filled(expression),
-            "eval_time": at,
-            "exp_samples": [
-                {
-                    "labels": "{" + ", ".join(f'{label}="{text}"' for label, text in labels.items()) + "}",
-                    "value": value,
-                }
-                for labels, value in samples
-            ],
-        }
+    questions = [
+        expect(filled(expression), at, {write_labels(labels): value for labels, value in samples})
         for expression, samples in asked
     ]
-    if rules:
-        (folder / "rules.yml").write_text(as_yaml({"groups": [{"name": "rules", "rules": rules}]}))
-    inputs = [{"series": name, "values": values} for name, values in series.items()]
-    document = {
-        "rule_files": ["rules.yml"] if rules else [],
-        "evaluation_interval": "1m",
-        "tests": [{"interval": "1m", "input_series": inputs, "promql_expr_test": tests}],
-    }
-    (folder / "test.yml").write_text(as_yaml(document))
-    return verdict(folder, "test.yml")
+    return judging.ask(folder, series, questions, {"rules.yml": [{"name": "rules", "rules": rules}]} if rules else None)
 
 
 # --- the sentence ----------------------------------------------------------------------------------------------------
@@ -347,18 +328,11 @@ def test_a_cell_leads_to_what_the_worst_alert_of_its_row_is_about(tmp_path: Path
         ),
         (
             column(MATRIX, "GPUs"),
-            [
-                (to("gpu", CODE, **gpu), 2),
-                (to("gpu", CHAT, gpu="GPU-2", gpu_name="H100", node="n2"), 1),
-            ],
+            [(to("gpu", CODE, **gpu), 2), (to("gpu", CHAT, gpu="GPU-2", gpu_name="H100", node="n2"), 1)],
         ),
         (
             column(MATRIX, "exporter"),
-            [
-                (to("exporter", CHAT, target="chat"), 1),
-                (to("exporter", CODE), 0),
-                (to("exporter", nobody), 2),
-            ],
+            [(to("exporter", CHAT, target="chat"), 1), (to("exporter", CODE), 0), (to("exporter", nobody), 2)],
         ),
     ]
     assert not ask(tmp_path, asked, series)
@@ -421,7 +395,6 @@ def test_fleets_are_told_apart_by_their_identity(tmp_path: Path) -> None:
     assert not ask(tmp_path, [(chosen, wanted)], series)
     assert [one.title for one in matrix.columns][:3] == ["cluster", "namespace", "model"]
     (link,) = (one.link for one in matrix.columns if one.title == "KV")
-    assert link is not None
     assert dict(link.chosen)["namespace"] == "${__data.fields.chosen_namespace:percentencode}"
 
 

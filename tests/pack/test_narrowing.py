@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from llm_serving_alerts.render import ALERTS, RECORDS
-from tests.pack.narrowing import close_over, kind_of, name_of, narrow_rules
+from tests.pack.judging import close_over, kind_of, name_of, narrow_rules
 from tests.pack.promtool import RENDERED
 from tests.pack.rulesets import read_groups
 

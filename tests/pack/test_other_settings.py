@@ -14,8 +14,7 @@ from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.settings_file import read_settings
 from tests.pack.builders import Grows, counter, engine, firing, held, of_model, target, told
 from tests.pack.cases_ttft import slo_events
-from tests.pack.judging import promtool, verdict
-from tests.pack.narrowing import write_narrowed
+from tests.pack.judging import promtool, verdict, write_narrowed
 from tests.pack.promtool import Case, Firing, Sampled, document
 from tests.pack.rulesets import PRESENCE, keep_groups
 from tests.support.waiting import PATIENCE_SECONDS
@@ -102,17 +101,7 @@ def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_mod
     judge(
         tmp_path,
         IDENTITY,
-        (
-            "identity",
-            "targets",
-            "workloads",
-            "signals",
-            *PRESENCE,
-            "traffic",
-            "slo",
-            "slo.alerts",
-            "exporter.alerts",
-        ),
+        ("identity", "targets", "workloads", "signals", *PRESENCE, "traffic", "slo", "slo.alerts", "exporter.alerts"),
         (
             # merged, one of two replicas would be down, 2 of 1,100 answers bad
             Case(
@@ -246,10 +235,7 @@ node_loss:
     judge(
         tmp_path,
         settings,
-        (
-            "targets",
-            *PRESENCE,
-        ),
+        ("targets", *PRESENCE),
         records=(Sampled("wanted replicas", series, "12m", {"model:llm_serving_desired_replicas:max * 1": answers}),),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,8 +12,7 @@ from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
 from tests.pack.builders import held
-from tests.pack.judging import verdict
-from tests.pack.rulesets import as_yaml
+from tests.pack.judging import ask, expect, write_labels
 from tests.support.builders.panelqueries import filled
 
 pytestmark = pytest.mark.process
@@ -49,30 +47,15 @@ def judge(
     *records: str,
 ) -> str:
     """promtool's word on the panel's first query at minute 5. `records`: those that it rests on, evaluated."""
-    shown = [
-        {"labels": "{" + ", ".join(f'{label}="{text}"' for label, text in labels.items()) + "}", "value": value}
-        for labels, value in samples
-    ]
-    test: dict[str, Any] = {
-        "expr": filled(PANELS[board, title].queries[0].expr),
-        "eval_time": "5m",
-        "exp_samples": shown,
-    }
-    inputs = [{"series": name, "values": values} for name, values in series.items()]
     rules = [
         {"record": rule.record, "expr": rule.expr}
         for group in rule_groups(default_settings())[RECORDS]
         for rule in group.rules
         if isinstance(rule, Record) and rule.record in records
     ]
-    (folder / "rules.yml").write_text(as_yaml({"groups": [{"name": "records", "rules": rules}]}))
-    document = {
-        "rule_files": ["rules.yml"],
-        "evaluation_interval": "1m",
-        "tests": [{"interval": "1m", "input_series": inputs, "promql_expr_test": [test]}],
-    }
-    (folder / "test.yml").write_text(as_yaml(document))
-    return verdict(folder, "test.yml")
+    answers = {write_labels(labels): value for labels, value in samples}
+    question = expect(filled(PANELS[board, title].queries[0].expr), "5m", answers)
+    return ask(folder, series, [question], {"rules.yml": [{"name": "records", "rules": rules}]})
 
 
 def test_a_p99_above_the_top_edge_is_at_least_that_edge(tmp_path: Path) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from llm_serving_exporter.catalogue.health import AS_WRITTEN, WRITTEN_LABELS
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS
-from tests.pack.judging import verdict
-from tests.pack.narrowing import write_narrowed
+from tests.pack.judging import ask, expect
 from tests.pack.rulesets import PRESENCE
 from tests.pack.test_conventions import groups_of
 from tests.support.conventions import CONVENTIONS, FEW, Convention, Place
@@ -156,27 +154,17 @@ def test_nothing_false_is_said_where_a_label_is_not_stated(tmp_path: Path, one: 
         for group in kept:
             group["rules"] = [rule for rule in group["rules"] if "record" in rule or rule["alert"] in ALERTS]
         files[f"{name}.yml"] = kept
-    stored = []
+    stored = {}
     for name, labels, value in page():
         if "team" in identity and name != WRITTEN_LABELS.full_name:
             # the exporter knows the label, and nobody has it
             labels = {**labels, **({"team": ""} if "model_name" in labels else {})}
         shown = ",".join(f'{label}="{text}"' for label, text in one.store(labels, PLACE).items())
-        stored.append({"series": f"{name}{{{shown}}}", "values": f"{value}+0x{MINUTES}"})
+        stored[f"{name}{{{shown}}}"] = f"{value}+0x{MINUTES}"
     # what the scrape does to labels is asked in test_conventions
     every = 'ALERTS{alertstate="firing",how!~"renamed|overwritten|partly"}'
     # of models without a drill a reminder is due, and is not asked here
     others = f'ALERTS{{alertname="LLMServingDrillOverdue",model_name!~"{"|".join(sorted(DRILLED))}"}}'
     asked = f"count by (alertname, model_name, namespace, of) ({every} unless {others})"
-    test: dict[str, Any] = {
-        "expr": asked,
-        "eval_time": f"{MINUTES}m",
-        "exp_samples": [{"labels": labels, "value": value} for labels, value in firing().items()],
-    }
-    document = {
-        "evaluation_interval": "1m",
-        "group_eval_order": [f"llm-serving.{name}" for name in GROUPS],
-        "tests": [{"interval": "1m", "input_series": stored, "promql_expr_test": [test]}],
-    }
-    write_narrowed(tmp_path, "test.yml", document, files)
-    assert not verdict(tmp_path, "test.yml")
+    question = expect(asked, f"{MINUTES}m", firing())
+    assert not ask(tmp_path, stored, [question], files, order=[f"llm-serving.{name}" for name in GROUPS])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pack.judging import verdict
-from tests.pack.rulesets import PRESENCE, as_yaml
+from tests.pack.judging import ask
+from tests.pack.rulesets import PRESENCE
 from tests.pack.test_conventions import expects, groups_of
 from tests.support.quick import keep_quick
 
@@ -91,14 +91,13 @@ def list_limits() -> Iterator[Series]:
 @pytest.mark.parametrize("settings", keep_quick(["{}", "identity_labels: [namespace]"], lambda text: text == "{}"))
 def test_two_exporters_of_the_same_pods_say_what_one_says(tmp_path: Path, settings: str) -> None:
     groups = groups_of(tmp_path, f"{settings}\n")
-    for name, found in groups.items():
-        kept = [group for group in found if group["name"] in [f"llm-serving.{wanted}" for wanted in GROUPS]]
-        (tmp_path / f"{name}.yml").write_text(as_yaml({"groups": kept}))
-    stored = []
+    order = [f"llm-serving.{name}" for name in GROUPS]
+    rules = {f"{name}.yml": [group for group in found if group["name"] in order] for name, found in groups.items()}
+    stored = {}
     for name, labels, value in page():
         stated = {"namespace": "llm"} if name == "expected_replicas" and "namespace" in settings else {}
         shown = ",".join(f'{label}="{text}"' for label, text in {**labels, **stated}.items() if text)
-        stored.append({"series": f"llm_serving_{name}{{{shown}}}", "values": f"{value:g}+0x{MINUTES}"})
+        stored[f"llm_serving_{name}{{{shown}}}"] = f"{value:g}+0x{MINUTES}"
     firing = 'ALERTS{alertstate="firing",alertname!="LLMServingWatchdog"}'
     tests = [
         expects("sum by (model_name) (model:llm_serving_ready_replicas:sum)", {'{model_name="chat"}': 5}),
@@ -113,11 +112,4 @@ def test_two_exporters_of_the_same_pods_say_what_one_says(tmp_path: Path, settin
         expects("sum by (model_name) (model:llm_serving_batch_utilization:ratio)", {'{model_name="chat"}': 0.5}),
         expects(f"count by (alertname, target, of) ({firing})", {}),
     ]
-    document = {
-        "rule_files": [f"{name}.yml" for name in groups],
-        "evaluation_interval": "1m",
-        "group_eval_order": [f"llm-serving.{name}" for name in GROUPS],
-        "tests": [{"interval": "1m", "input_series": stored, "promql_expr_test": tests}],
-    }
-    (tmp_path / "test.yml").write_text(as_yaml(document))
-    assert not verdict(tmp_path, "test.yml")
+    assert not ask(tmp_path, stored, tests, rules, order=order)

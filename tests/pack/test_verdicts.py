@@ -12,9 +12,9 @@ from llm_serving_alerts.render import ALERTS, RECORDS, rule_files
 from llm_serving_alerts.rules import Check
 from llm_serving_alerts.settings_file import read_settings
 from tests.pack.builders import held
-from tests.pack.judging import verdict
+from tests.pack.judging import ask, expect
 from tests.pack.promtool import Case, looks
-from tests.pack.rulesets import RULESETS, as_yaml, belongs, keep_groups
+from tests.pack.rulesets import RULESETS, belongs, keep_groups
 from tests.pack.write import CHECKS
 from tests.support.quick import keep_quick
 from tests.support.yaml_text import load_yaml
@@ -38,29 +38,11 @@ def groups_of(folder: Path, settings: str) -> dict[str, list[dict[str, Any]]]:
 
 def judge(folder: Path, groups: dict[str, list[dict[str, Any]]], series: dict[str, str], asked: dict[str, Any]) -> str:
     """promtool's word. `groups`: of both rule files. `asked`: PromQL with the moment -> its samples."""
-    order = []
-    for kind, found in groups.items():
-        (folder / f"{kind}.yml").write_text(as_yaml({"groups": found}))
-        order += [group["name"] for group in found if group["name"] != "llm-serving.verdicts"]
-    tests = [
-        {"expr": expression, "eval_time": at, "exp_samples": [{"labels": labels, "value": value} for labels, value in samples.items()]}
-        for (expression, at), samples in asked.items()
-    ]  # fmt: skip
-    document = {
-        "rule_files": [f"{kind}.yml" for kind in groups],
-        "evaluation_interval": "1m",
-        # a verdict is of the alerts as they were evaluated last
-        "group_eval_order": [*order, "llm-serving.verdicts"],
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [{"series": name, "values": values} for name, values in series.items()],
-                "promql_expr_test": tests,
-            }
-        ],
-    }
-    (folder / "test.yml").write_text(as_yaml(document))
-    return verdict(folder, "test.yml")
+    names = [group["name"] for found in groups.values() for group in found]
+    # a verdict is of the alerts as they were evaluated last
+    order = sorted(names, key=lambda name: name == "llm-serving.verdicts")
+    questions = [expect(expression, at, samples) for (expression, at), samples in asked.items()]
+    return ask(folder, series, questions, {f"{kind}.yml": found for kind, found in groups.items()}, order=order)
 
 
 def loudest(check: Check) -> Case:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.pack.judging import verdict
-from tests.pack.promtool import RENDERED
-from tests.pack.rulesets import as_yaml
-from tests.pack.test_groups import Series, expect, line
+from tests.pack.judging import ask, expect
+from tests.pack.rulesets import committed_records
+from tests.pack.test_groups import Series, line
 from tests.support.quick import keep_quick
 
 pytestmark = pytest.mark.process
@@ -81,9 +80,9 @@ def two_replicas(**events: str) -> list[Rank]:
     return ranks
 
 
-def of_model(record: str, minute: int, value: float | None) -> dict[str, object]:
+def of_model(record: str, at: str, value: float | None) -> dict[str, object]:
     labels = record.replace("{", '{model_name="deepseek", role="unified", ') if "{" in record else record + OF_MODEL
-    return expect(record, minute, {} if value is None else {_sorted(labels): value})
+    return expect(record, at, {} if value is None else {_sorted(labels): value})
 
 
 def _sorted(labels: str) -> str:
@@ -91,13 +90,11 @@ def _sorted(labels: str) -> str:
     return f"{name}{{{', '.join(sorted(inside.rstrip('}').split(', ')))}}}"
 
 
-def judge(folder: Path, ranks: Sequence[Rank], checks: Sequence[Mapping[str, object]]) -> None:
+def judge(
+    folder: Path, ranks: Sequence[Rank], checks: Sequence[Mapping[str, object]], more: Series | None = None
+) -> None:
     series = {name: values for rank in ranks for one in write_rank(rank) for name, values in one.items()}
-    inputs = [{"series": name, "values": values} for name, values in series.items()]
-    test = {"interval": "1m", "input_series": inputs, "promql_expr_test": [*checks]}
-    document = {"rule_files": [RENDERED[0]], "evaluation_interval": "1m", "tests": [test]}
-    (folder / "wide.yml").write_text(as_yaml(document), encoding="utf-8")
-    assert not verdict(folder, "wide.yml")
+    assert not ask(folder, series | (more or {}), checks, committed_records())
 
 
 @pytest.mark.e2e
@@ -108,18 +105,18 @@ def test_two_replicas_of_eight_ranks_each(tmp_path: Path) -> None:
         _sorted(f'{of_node[:-1]}, model_name="deepseek", role="unified", node="{node}"}}'): 4e5 for node in "abcd"
     }
     checks = [
-        of_model(READY, 8, 2),
-        of_model(KNOWN, 8, 2),
-        of_model(PRESENT, 8, 2),
-        of_model(ALIVE, 8, 2),
-        of_model(NODES, 8, 4),
-        of_model(GPUS, 8, 16),
-        expect(of_node, 8, capacity),
-        of_model(LARGEST, 8, 1),
-        of_model(LEFT, 8, 4e5),
-        of_model('model:llm_serving_demand:max1h{resource="kv"}', 8, 8e4),
-        of_model('model:llm_serving_n1_load:ratio{resource="kv"}', 8, 0.2),
-        of_model('model:llm_serving_required_replicas:ceil{reserve="none"}', 8, None),
+        of_model(READY, "8m", 2),
+        of_model(KNOWN, "8m", 2),
+        of_model(PRESENT, "8m", 2),
+        of_model(ALIVE, "8m", 2),
+        of_model(NODES, "8m", 4),
+        of_model(GPUS, "8m", 16),
+        expect(of_node, "8m", capacity),
+        of_model(LARGEST, "8m", 1),
+        of_model(LEFT, "8m", 4e5),
+        of_model('model:llm_serving_demand:max1h{resource="kv"}', "8m", 8e4),
+        of_model('model:llm_serving_n1_load:ratio{resource="kv"}', "8m", 0.2),
+        of_model('model:llm_serving_required_replicas:ceil{reserve="none"}', "8m", None),
     ]
     judge(tmp_path, two_replicas(), checks)
 
@@ -137,18 +134,18 @@ LOST = {
 def test_whatever_of_it_is_lost_the_replica_is(tmp_path: Path, events: Mapping[str, str]) -> None:
     """Ranks that answer still serve nobody: none of them is ready, and none of their KV counts."""
     checks = [
-        of_model(READY, 18, 1),
-        of_model(PRESENT, 18, 1),
-        of_model(NODES, 18, 2),
-        of_model(GPUS, 18, 8),
-        of_model(LARGEST, 18, 1),
-        of_model('model:llm_serving_capacity:sum{resource="kv"}', 18, 4e5),
-        of_model(LEFT, 18, None),
-        expect('count(target:llm_serving_ready:max{target=~"ep-0.*"} == 1) or vector(0)', 18, {"{}": 0}),
-        expect('count(target:llm_serving_ready:max{target=~"ep-1.*"} == 1)', 18, {"{}": 4}),
+        of_model(READY, "18m", 1),
+        of_model(PRESENT, "18m", 1),
+        of_model(NODES, "18m", 2),
+        of_model(GPUS, "18m", 8),
+        of_model(LARGEST, "18m", 1),
+        of_model('model:llm_serving_capacity:sum{resource="kv"}', "18m", 4e5),
+        of_model(LEFT, "18m", None),
+        expect('count(target:llm_serving_ready:max{target=~"ep-0.*"} == 1) or vector(0)', "18m", {"{}": 0}),
+        expect('count(target:llm_serving_ready:max{target=~"ep-1.*"} == 1)', "18m", {"{}": 4}),
     ]
     if set(events.values()) == {"down"}:
-        checks.append(of_model(ALIVE, 18, 1))
+        checks.append(of_model(ALIVE, "18m", 1))
     judge(tmp_path, two_replicas(**events), checks)
 
 
@@ -157,13 +154,13 @@ def test_from_two_replicas_to_three(tmp_path: Path) -> None:
     """The third stands on two nodes more: one of three may go."""
     third = [Rank(number, "ef"[number // 2], "ep-2", "comes") for number in range(4)]
     checks = [
-        of_model(READY, 8, 2),
-        of_model(READY, 18, 3),
-        of_model(KNOWN, 18, 3),
-        of_model(NODES, 18, 6),
-        of_model(LARGEST, 18, 1),
-        of_model('model:llm_serving_capacity:sum{resource="kv"}', 18, 1.2e6),
-        of_model(LEFT, 18, 8e5),
+        of_model(READY, "8m", 2),
+        of_model(READY, "18m", 3),
+        of_model(KNOWN, "18m", 3),
+        of_model(NODES, "18m", 6),
+        of_model(LARGEST, "18m", 1),
+        of_model('model:llm_serving_capacity:sum{resource="kv"}', "18m", 1.2e6),
+        of_model(LEFT, "18m", 8e5),
     ]
     judge(tmp_path, [*two_replicas(), *third], checks)
 
@@ -173,10 +170,10 @@ def test_siblings_that_nobody_reads(tmp_path: Path) -> None:
     """One target of each replica is read and never were more: it stands for its replica, and its part of the load for all of it."""
     read = [rank for rank in two_replicas() if rank.number == 0]
     checks = [
-        of_model(READY, 18, 2),
-        of_model(LARGEST, 18, 1),
-        of_model(LEFT, 18, 1e5),
-        of_model('model:llm_serving_n1_load:ratio{resource="kv"}', 18, 0.2),
+        of_model(READY, "18m", 2),
+        of_model(LARGEST, "18m", 1),
+        of_model(LEFT, "18m", 1e5),
+        of_model('model:llm_serving_n1_load:ratio{resource="kv"}', "18m", 0.2),
     ]
     judge(tmp_path, read, checks)
 
@@ -184,7 +181,12 @@ def test_siblings_that_nobody_reads(tmp_path: Path) -> None:
 def test_ranks_that_share_nothing_are_replicas_each(tmp_path: Path) -> None:
     """Data-parallel copies of a dense model: the exporter names no replica, and one that is lost is one of four."""
     copies = [Rank(number, "ab"[number // 2], "dense", "down" if number == 1 else "", ranks=2) for number in range(4)]
-    checks = [of_model(READY, 8, 4), of_model(LARGEST, 8, 2), of_model(READY, 18, 3), of_model(LEFT, 18, 1e5)]
+    checks = [
+        of_model(READY, "8m", 4),
+        of_model(LARGEST, "8m", 2),
+        of_model(READY, "18m", 3),
+        of_model(LEFT, "18m", 1e5),
+    ]
     judge(tmp_path, copies, checks)
 
 
@@ -192,23 +194,17 @@ def test_ranks_that_share_nothing_are_replicas_each(tmp_path: Path) -> None:
 def test_a_name_of_more_ranks_than_a_replica_has(tmp_path: Path) -> None:
     """Two replicas under one name, as by a workload that has several: nobody knows which ranks belong together."""
     together = [Rank(number, "abcd"[number // 2], "all", "down" if number == 1 else "") for number in range(8)]
-    judge(tmp_path, together, [of_model(READY, 8, 8), of_model(READY, 18, 7)])
+    judge(tmp_path, together, [of_model(READY, "8m", 8), of_model(READY, "18m", 7)])
 
 
 def test_wanted_replicas_and_the_alerts(tmp_path: Path) -> None:
     """A node of one replica is lost: one of two wanted is missing, not four targets of two."""
-    wanted = {**MODEL, "instance": "cluster:10077"}
-    series = {
-        name: values
-        for rank in two_replicas(rank0="down", rank1="down")
-        for one in write_rank(rank)
-        for name, values in one.items()
-    }
-    series |= line("expected_replicas", f"2x{MINUTES}", **wanted)
+    wanted = line("expected_replicas", f"2x{MINUTES}", **MODEL, instance="cluster:10077")
     down, missing = "model:llm_serving_down:ratio", "model:llm_serving_missing_replicas:sum"
-    checks = [of_model(missing, 8, 0), of_model(missing, 20, 1), of_model(down, 8, 0), of_model(down, 20, 0.5)]
-    inputs = [{"series": name, "values": values} for name, values in series.items()]
-    test = {"interval": "1m", "input_series": inputs, "promql_expr_test": checks}
-    document = {"rule_files": [RENDERED[0]], "evaluation_interval": "1m", "tests": [test]}
-    (tmp_path / "wanted.yml").write_text(as_yaml(document), encoding="utf-8")
-    assert not verdict(tmp_path, "wanted.yml")
+    checks = [
+        of_model(missing, "8m", 0),
+        of_model(missing, "20m", 1),
+        of_model(down, "8m", 0),
+        of_model(down, "20m", 0.5),
+    ]
+    judge(tmp_path, two_replicas(rank0="down", rank1="down"), checks, wanted)

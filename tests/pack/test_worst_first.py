@@ -12,8 +12,7 @@ from llm_serving_dashboards import exporter, node_loss, shared_panels
 from llm_serving_dashboards.firing import BEFORE_RANGE
 from llm_serving_dashboards.panels import Colour, Panel
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
-from tests.support.builders.askedpanels import ask_promtool, write_series
-from tests.support.builders.default_boards import default_boards
+from tests.support.builders.askedpanels import ask_promtool, default_boards, write_series
 from tests.support.builders.panelqueries import answered, filled
 
 pytestmark = pytest.mark.process

@@ -6,16 +6,12 @@ import sys
 from pathlib import Path
 
 from tests.pack import (
-    cases_cost_review,
-    cases_cost_spend,
-    cases_cost_tokens,
-    cases_evaluation,
+    cases_cost,
     cases_exporter,
     cases_exporters,
     cases_gpu,
     cases_identity,
     cases_kv,
-    cases_n1,
     cases_node_lost,
     cases_outliers,
     cases_phases,
@@ -23,16 +19,14 @@ from tests.pack import (
     cases_rollouts,
     cases_signals,
     cases_slo,
-    cases_tail,
     cases_targets,
     cases_ttft,
     cases_vanished,
     fleets_node_loss,
-    fleets_required,
     records,
     records_cost,
 )
-from tests.pack.narrowing import kind_of, narrow_rules, split_by_rules
+from tests.pack.judging import kind_of, narrow_rules, split_by_rules
 from tests.pack.promtool import RENDERED, Case, Document, Sampled, attach_rules, document, documents
 from tests.pack.rulesets import as_yaml, read_groups
 
@@ -41,20 +35,14 @@ CHECKS: dict[str, tuple[Case, ...]] = {
     "ttft": cases_ttft.CASES,
     "slo": cases_slo.CASES,
     "kv": cases_kv.CASES,
-    "tail": cases_tail.CASES,
-    "node_loss": (
-        *cases_n1.CASES,
-        *cases_redundancy.CASES,
-        *cases_rollouts.CASES,
-        *cases_node_lost.CASES,
-        *cases_vanished.CASES,
-    ),
-    "cost": (*cases_cost_tokens.CASES, *cases_cost_spend.CASES, *cases_cost_review.CASES),
+    "tail": cases_kv.TAIL_CASES,
+    "node_loss": (*cases_redundancy.CASES, *cases_rollouts.CASES, *cases_node_lost.CASES, *cases_vanished.CASES),
+    "cost": cases_cost.CASES,
     "gpu": cases_gpu.CASES,
     "exporter": (
         *cases_targets.CASES,
         *cases_identity.CASES,
-        *cases_evaluation.CASES,
+        *cases_exporters.EVALUATION_CASES,
         *cases_exporter.CASES,
         *cases_signals.CASES,
         *cases_exporters.CASES,
@@ -75,13 +63,9 @@ def all_documents() -> dict[str, Document]:
     for name, (sampled, evaluated) in RECORDS.items():
         found[f"{name}.yml"] = attach_rules(document((), sampled, evaluated), RENDERED[:1])
     sampled_fleets = (
-        cases_kv.SAMPLES,
-        cases_tail.SAMPLES,
-        cases_rollouts.SAMPLES,
-        fleets_node_loss.SAMPLES,
-        fleets_required.SAMPLES,
-        records_cost.SAMPLES,
-    )
+        cases_kv.SAMPLES, cases_kv.TAIL_SAMPLES, cases_rollouts.SAMPLES, fleets_node_loss.SAMPLES,
+        fleets_node_loss.REQUIRED_SAMPLES, records_cost.SAMPLES,
+    )  # fmt: skip
     return {name: made for part in (found, *sampled_fleets) for name, made in part.items()}
 
 

@@ -24,7 +24,7 @@ from tests.e2e.replay import read_by, rules_in_order, steps
 from tests.simweek.fleets import HOUR, MINUTE, Part
 from tests.simweek.grown import grown
 from tests.simweek.others import RECORDED, Own, Recorded
-from tests.support.builders.default_boards import panels_of
+from tests.support.builders.askedpanels import panels_of
 from tests.support.servers.tsdb import make_blocks
 from tests.support.servers.victoriametrics import VictoriaMetrics, replay
 

@@ -105,9 +105,7 @@ def within(scenario: Scenario, seconds: float) -> Scenario:
     daily = scenario.rate.daily
     begins = daily.begins_seconds + _ENDS[scenario.name] - kept
     return replace(
-        scenario,
-        rate=replace(scenario.rate, daily=replace(daily, begins_seconds=begins)),
-        duration_seconds=kept,
+        scenario, rate=replace(scenario.rate, daily=replace(daily, begins_seconds=begins)), duration_seconds=kept
     )
 
 

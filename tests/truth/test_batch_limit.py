@@ -38,7 +38,6 @@ class Shown:
     @property
     def limit(self) -> tuple[float, LimitSource | None] | None:
         """The limit of its first engine, and how it is known."""
-        assert self.reading.page.snapshot is not None
         engine = self.reading.page.snapshot.engines[0]
         return (engine.batch_limit_requests, engine.batch_limit_source) if engine.batch_limit_requests else None
 
@@ -142,7 +141,6 @@ def test_from_the_fifth_page_of_a_queue_on_the_limiter_is_the_batch_and_no_more_
     # a state holds its place until another has held for 15 s
     assert states[-1] is Limiter.BATCH_LIMIT
     derived = shown[-1].reading.page.derived
-    assert derived is not None
     assert derived.engines[0].batch_utilization_ratio == 1.0
 
 

@@ -1,4 +1,4 @@
-"""What the exporter counts against what the load client counted for itself, phase by phase, on real recorded runs.
+"""What the exporter counts against what the load client counted for itself, phase by phase, on real servers; first tokens one by one.
 
 The pages go over real HTTP into the exporter's own ticks, on clocks that stand still between them. The client's truth is
 `client/truth.json` of the recording. Phases are cut where the recording's README cuts them: the first snapshot at or before a phase's
@@ -8,24 +8,30 @@ start, and the last one before the next.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator
 
 import pytest
 
+from llm_serving_exporter.commands.once import as_table
+from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.model.derived import Tail
+from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.settings.config import Config
 from llm_serving_simulator.replay import Recording
+from tests.support.builders.golden_cases import vllm_says
 from tests.support.builders.recordings import recording
 from tests.support.rows import check_rows
 from tests.support.servers.driven_exporter import DrivenExporter
 from tests.support.servers.exporter_process import Scraped
+from tests.support.servers.replica import readings
 from tests.support.servers.stepped import SteppedServer
 
 COUNTED = (
-    "prompt_tokens_total",
-    "prefill_tokens_total",
-    "cached_prompt_tokens_total",
-    "decode_tokens_total",
+    "prompt_tokens_total", "prefill_tokens_total", "cached_prompt_tokens_total", "decode_tokens_total",
     "preemptions_total",
-)
+)  # fmt: skip
 
 # snapshots that bracket each phase: quiet on both sides (captures README, column "snapshots")
 MAIN = {
@@ -208,3 +214,151 @@ def test_embedding_inputs_equal_what_the_server_was_sent() -> None:
         page = walked.at(last)
         assert page.total("decode_tokens_total") == 0
         assert page.value("http_responses_total", code_class="4xx") == client["errors"]["outcome_http_error"]
+
+
+# --- the window's quantiles against first-token times that the client measured request by request ---
+
+
+VLLM = RUNTIMES["vllm"]
+
+WINDOW_SECONDS = 60.0
+EDGES = VLLM.default_edges["ttft"]
+
+# The client's own event loop limits its precision (captures README): the p99 compares in these phases, the median elsewhere.
+P99_PHASES = ("saturated", "kv_pressure", "prefill_heavy")
+
+
+def bucket(seconds: float) -> int:
+    return next((place for place, edge in enumerate(EDGES) if seconds <= edge), len(EDGES))
+
+
+def client_quantile(phase: str, q: float) -> float:
+    lines = recording("vllm-0.32-client").members["client/client.jsonl"].decode().splitlines()
+    requests = [json.loads(line) for line in lines]
+    waits = sorted(r["t_first"] - r["t_send"] for r in requests if r["phase"] == phase and r.get("t_first"))
+    return waits[math.ceil(q * len(waits)) - 1]
+
+
+@pytest.fixture(scope="module")
+def window_quantiles() -> dict[str, dict[str, float]]:
+    """Each phase's quantiles as the exporter shows them: its window is made to begin at the phase's first page and end at its last."""
+    found: dict[str, dict[str, float]] = {}
+    with SteppedServer(recording("vllm-0.32")) as server:
+        server.show(0)
+        with DrivenExporter(server.url, config=Config(targets=(), window_seconds=WINDOW_SECONDS)) as exporter:
+            for phase, (first, last) in MAIN.items():
+                server.show(first)
+                exporter.tick()
+                exporter.tick(WINDOW_SECONDS)  # the window now holds the first page only
+                server.show(last)
+                (reading,) = exporter.tick()
+                page = exporter.scrape()
+                found[phase] = {q: page.value("window_latency_seconds", latency="ttft", rank=q) for q in ("p50", "p99")}
+                found[phase]["events"] = reading.page.derived.engines[0].latency["ttft"].events
+    return found
+
+
+@pytest.mark.parametrize("phase", P99_PHASES)
+def test_p99_time_to_first_token_lies_in_the_clients_bucket(
+    window_quantiles: dict[str, dict[str, float]], phase: str
+) -> None:
+    assert bucket(window_quantiles[phase]["p99"]) == bucket(client_quantile(phase, 0.99))
+
+
+@pytest.mark.parametrize("phase", [phase for phase in MAIN if phase not in P99_PHASES])
+def test_median_time_to_first_token_lies_within_a_bucket_of_the_clients(
+    window_quantiles: dict[str, dict[str, float]], phase: str
+) -> None:
+    assert abs(bucket(window_quantiles[phase]["p50"]) - bucket(client_quantile(phase, 0.5))) <= 1
+
+
+@check_rows("phase", [phase for phase in MAIN if phase != "errors_aborts"], shared=["window_quantiles"])
+def test_the_quantiles_stand_on_every_request_of_the_phase(
+    window_quantiles: dict[str, dict[str, float]], phase: str
+) -> None:
+    client = json.loads(recording("vllm-0.32").members["client/truth.json"])
+    assert window_quantiles[phase]["events"] == client[phase]["requests_with_first_token"]
+
+
+# --- the long-context tail against the load client's own list of requests ---
+
+
+# without errors_aborts, whose second choices and aborted requests the client has no lengths of
+PHASES = tuple(phase for phase in MAIN if phase != "errors_aborts")
+CAPACITY, CONTEXT_LIMIT = 8192, 2048  # captures README
+
+
+def client_requests(until: str) -> list[tuple[int, int]]:
+    """(prompt, output) tokens of every request up to the end of a phase, as the answers' usage has them."""
+    phases = PHASES[: PHASES.index(until) + 1]
+    lines = recording("vllm-0.32-client").members["client/client.jsonl"].decode().splitlines()
+    requests = [json.loads(line) for line in lines]
+    return [(one["usage_prompt"], one["usage_gen"]) for one in requests if one["phase"] in phases]
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, TargetReading]:
+    """The reading after each phase, the exporter watching from the first page on."""
+    run = recording("vllm-0.32")
+    pages = [0, *(MAIN[phase][1] for phase in PHASES)]
+    steps = [{**vllm_says(run, number), "/metrics": run.pages[number]} for number in pages]
+    return dict(zip(PHASES, readings(steps, seconds=61.0)[1:], strict=True))
+
+
+def tail_of(reading: TargetReading) -> Tail:
+    (engine,) = reading.page.derived.engines
+    assert engine.tail is not None
+    return engine.tail
+
+
+@check_rows("phase", PHASES, shared=["found"])
+def test_every_request_is_observed(found: dict[str, TargetReading], phase: str) -> None:
+    assert tail_of(found[phase]).observed == len(client_requests(phase))
+
+
+@check_rows("phase", PHASES[1:], shared=["found"])
+def test_the_clients_longest_1_percent_hold_what_the_bounds_say(found: dict[str, TargetReading], phase: str) -> None:
+    requests = sorted(client_requests(phase), reverse=True)
+    whole, part = divmod(len(requests), 100)
+    held = sum(map(sum, requests[:whole])) + part / 100 * sum(requests[whole])
+    truth = held / sum(map(sum, requests))
+    share = tail_of(found[phase]).kv_share_ratio
+    assert share.lower <= truth <= share.upper
+    # as many tokens as 3 to 8 average requests a hundred; the bounds tell it from 1, a load without a tail, where there is one
+    assert share.upper < 0.09
+
+
+@check_rows("phase", PHASES[1:], shared=["found"])
+def test_as_many_of_the_clients_p99_fit_as_the_bounds_say(found: dict[str, TargetReading], phase: str) -> None:
+    requests = client_requests(phase)
+    prompts = sorted(prompt for prompt, _ in requests)
+    p99 = prompts[-(len(prompts) // 100) - 1]
+    truth = CAPACITY / (p99 + sum(output for _, output in requests) / len(requests))
+    tail = tail_of(found[phase])
+    assert tail.requests_fit["lower"] <= truth <= tail.requests_fit["upper"]
+    # p99 lies in one bucket, whose edges are a factor of 2.5 apart at most
+    mean = sum(prompts) / len(prompts)
+    assert tail.amplification_ratio is not None
+    assert p99 / mean / 2.5 <= tail.amplification_ratio <= p99 / mean * 2.5
+
+
+def test_four_long_prompts_of_the_prefill_phase_fill_the_cache(found: dict[str, TargetReading]) -> None:
+    """76 prompts of up to 1,887 tokens: p99 of all 589 is above 1,000, of 8,192 tokens of KV."""
+    tail = tail_of(found["prefill_heavy"])
+    assert 3 < tail.requests_fit["lower"] < 4.2 < tail.requests_fit["upper"] < 8
+    assert max(client_requests("prefill_heavy"))[0] == 1887 < CONTEXT_LIMIT
+    assert tail.context_limit_tokens == CONTEXT_LIMIT
+
+
+def test_once_tells_a_person(found: dict[str, TargetReading]) -> None:
+    table = as_table(found["prefill_heavy"])
+    assert re.search(r"longest 1 % of requests +[\d.]+ % of all context; [\d.]+ % to [\d.]+ %", table)
+    assert re.search(r"long requests that fit +3\.\d+ to 7\.\d+, p99 prompt 1\.\d+k tokens", table)
+
+
+def test_a_restart_of_the_server_adds_its_new_counts_to_the_old() -> None:
+    """The recorded server had finished 81 requests when it stopped under load, comes back with counters at 0 and finishes 99."""
+    run = recording("vllm-0.32-restart")
+    found = readings([{"/metrics": run.pages[number]} for number in (20, 22, 72, 80, 102)], seconds=61.0)
+    assert found[-1].server.restarts_total == 1
+    assert [tail_of(one).observed for one in found] == [75, 81, 81, 81 + 36, 81 + 99]

@@ -82,8 +82,6 @@ def ours(phase: str) -> Range:
 def halfway(phase: str) -> Range:
     """By the estimator of facts E.5: mean prompt and half of the mean answer, as if all answers were alike."""
     prompts, answers = (window(phase).gained(name) for name in ("request_prompt_tokens", "request_generation_tokens"))
-    assert prompts is not None
-    assert answers is not None
     tokens = prompts.sum / prompts.count + answers.sum / answers.count / 2
     return Range(tokens, tokens, tokens)
 
@@ -173,8 +171,7 @@ def prefill_attention(done: Work) -> float:
 
 
 @pytest.mark.parametrize(
-    ("phase", "expected", "squared"),
-    [("light", -1.4, -0.3), ("saturated", -2.0, -0.4), ("decode_heavy", 0.4, 0.5)],
+    ("phase", "expected", "squared"), [("light", -1.4, -0.3), ("saturated", -2.0, -0.4), ("decode_heavy", 0.4, 0.5)]
 )
 def test_flops_agree_where_they_can_be_compared(phase: str, expected: float, squared: float) -> None:
     """Within 2 % as they are, within 0.5 % with the engine's square for prefill attention."""

@@ -40,7 +40,6 @@ def test_every_answer_of_the_run_is_counted_and_no_scrape(engines: dict[int, Eng
     # the server answered those that nobody waited for any more, too
     assert last.http_responses_total == {"2xx": completed + given_up, "4xx": client("p5_errors")["http_422"]}
     assert last.requests_finished_total == {"success": 1900}
-    assert last.e2e_request_latency_seconds is not None
     assert last.e2e_request_latency_seconds.count == 1900 + 6  # refused ones have a duration too
 
 

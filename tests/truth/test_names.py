@@ -7,7 +7,7 @@ from functools import cache
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.names import find
-from tests.support.models.catalogued import whole_catalogue
+from tests.support.models.shapes import whole_catalogue
 from tests.support.paths import ROOT
 
 NAMES = ROOT / "tests/truth/names"

@@ -1,11 +1,13 @@
-"""Every figure of the seeds that is arithmetically right, as facts model-math A.1 lists them: O1 to O40, but for O35 to O37, O39 and O40,
-whose formulas nothing here needs.
+"""Every figure of the seeds that is arithmetically right, as facts model-math A.1 lists them, but for O35 to O37, O39 and O40, whose
+formulas nothing here needs; its scripts, its errors.
 
 The test's name holds the oracle, the seed (S0 to S4) and its line. Where a seed rounds a bandwidth, that is the input; where it
 contradicts itself or the arithmetic, the right value stands here with its number in table A.2 (e1 to e28; docs/accuracy.md).
 """
 
 from __future__ import annotations
+
+import math
 
 import pytest
 
@@ -16,10 +18,18 @@ from llm_serving_exporter.derive.planning import (
     usd_per_million_tokens,
 )
 from llm_serving_exporter.derive.roof import Ceiling, decode_ceiling, ridge_batch
-from llm_serving_exporter.derive.work import Roof, kv_stored_bytes, token_flops, weight_held_bytes, weight_read_bytes
+from llm_serving_exporter.derive.work import (
+    Roof,
+    kv_read_bytes,
+    kv_stored_bytes,
+    kv_token_bytes,
+    token_flops,
+    weight_held_bytes,
+    weight_read_bytes,
+)
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.shape import AttentionLayers, Geometry, Precision
+from llm_serving_exporter.model.shape import AttentionLayers, Geometry, ModelFacts, Precision
 from tests.support.models.roofs import (
     A100,
     A100_ROUNDED,
@@ -31,15 +41,17 @@ from tests.support.models.roofs import (
     H200,
     INT4,
     INT8,
+    L40S,
     LLAMA_8B,
     LLAMA_70B,
     LLAMA_405B,
     catalogue_row,
     flat,
+    llama,
     roof,
     served,
     shape,
-)  # fmt: skip
+)
 from tests.support.rows import check_rows
 
 GIB = 2**30
@@ -345,3 +357,123 @@ def test_O38_S4_1273_replicas() -> None:
     assert found is not None
     assert found.needed == pytest.approx(2.6)
     assert found.whole == 3
+
+
+# --- errors of the seeds (facts model-math A.2) that no oracle touches ---
+
+
+def test_e1_S1_550_to_556_kv_is_kept_for_kv_heads_not_query_heads() -> None:
+    """The seed's 2.5 MB a token are the multi-head figure; its batch of 32 x 2048 takes 20 GiB, not 160 GB."""
+    ours = kv_token_bytes(roof(served(LLAMA_70B)))
+    assert ours == 327_680
+    assert 32 * 2048 * ours == 20 * 2**30
+    assert kv_token_bytes(roof(served(llama(8192, 80, 64, 64, 28672)))) == 2_621_440 == 8 * ours
+
+
+def test_e2_S4_658_kv_of_a_token_and_of_4096() -> None:
+    """80 layers x 64 heads x 128 at FP16 are 2.62 MB, not 1.6; with the model's 8 heads 4,096 tokens take 1.25 GiB, not 6.5 GB."""
+    assert 4096 * kv_token_bytes(roof(served(LLAMA_70B))) == 1.25 * 2**30
+
+
+def test_e3_S4_658_590_flop_a_byte_is_the_ridge_of_fp8() -> None:
+    at_bf16, at_fp8 = decode_ceiling(roof(flat(1e9, BF16)), 1, 0), decode_ceiling(roof(flat(1e9, FP8)), 1, 0)
+    assert at_bf16.ridge_flops_per_byte == pytest.approx(295.3, abs=0.05)
+    assert at_fp8.ridge_flops_per_byte == pytest.approx(590.7, abs=0.05)
+
+
+def test_e8_S1_90_intensity_of_a_large_batch_has_no_limit_in_the_weights() -> None:
+    """The seed's limit of K/2 is KN / (K + N), and comes from activations, which a decode-sized batch keeps in cache."""
+    found = decode_ceiling(roof(flat(8192 * 28672)), 1e6, 0)
+    assert found.intensity_flops_per_byte == pytest.approx(1e6)
+
+
+def test_e13_S0_46_fifty_users_on_one_h100() -> None:
+    """9.4 GB are left beside 70.6 GB of FP8 weights: 28.7 thousand tokens, 574 a user; they add 13 % to the bytes of a step."""
+    it = roof(served(LLAMA_70B, FP8))
+    found = check_fit(it, 80e9, context_tokens=574)
+    assert found.free_kv_bytes / kv_token_bytes(it) == pytest.approx(28_700, rel=5e-3)
+    assert found.max_batch == 50
+    assert 50 * kv_read_bytes(it, 574) / LLAMA_70B.parameters_total == pytest.approx(0.133, abs=5e-4)
+
+
+@pytest.mark.parametrize(("form", "told"), [(LLAMA_8B, 4), (LLAMA_70B, 8), (LLAMA_405B, 16)])
+def test_e17_S2_136_S2_318_attention_over_the_cache_never_gets_denser(form: Geometry, told: float) -> None:
+    """Query heads / KV heads FLOPs a byte at any batch: at 2K of context no batch reaches the ridge of 153 or 295."""
+    it = roof(served(form))
+    attention = token_flops(it, 1000)[Precision.BF16] - token_flops(it, 0)[Precision.BF16]
+    assert attention / kv_read_bytes(it, 1000) == pytest.approx(told)
+    for peaks in (A100, H100):
+        assert ridge_batch(roof(served(form), peaks), 0) is not math.inf
+    assert ridge_batch(roof(served(LLAMA_8B), A100), 2048) == math.inf
+    assert ridge_batch(roof(served(LLAMA_8B), H100), 2048) == math.inf
+
+
+def test_e22_S4_120_half_the_bits_are_twice_the_speed_for_the_weights_alone() -> None:
+    """A bound, not a factor: at batch 32 and 2K of context the KV cache is most of what a step reads."""
+    gains = []
+    for batch, context in ((1, 0), (32, 2048)):
+        slow, fast = (decode_ceiling(roof(served(LLAMA_8B, kept)), batch, context) for kept in (BF16, FP8))
+        gains.append(fast.tokens_per_second / slow.tokens_per_second)
+    assert gains[0] == pytest.approx(2.0)
+    assert gains[1] < 1.5
+
+
+# --- what the two scripts of the first seed (S1) print when they are run ---
+
+
+def script_ceiling(it: Roof, batch: float) -> Ceiling:
+    found = decode_ceiling(it, batch, 0)
+    assert found is not None
+    return found
+
+
+# its model: 4 d x d attention and 2 FFN matrices a layer; Llama-3-70B has 3 FFN matrices and 8 KV heads, so 60.1 B is 15 % low (e7)
+MATRICES = 80 * (4 * 8192**2 + 2 * 8192 * 28672)
+
+
+def scripted() -> ModelFacts:
+    return flat(MATRICES)
+
+
+def test_S1_214_to_224_size_of_the_script_s_model() -> None:
+    """e7."""
+    with_table = MATRICES + 128_256 * 8192
+    assert round(with_table / 1e9, 1) == 60.1
+    assert with_table / LLAMA_70B.parameters_total == pytest.approx(1 - 0.148, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("peaks", "ridge", "milliseconds", "percent", "tokens"),
+    [(H100, 295.34, 35.26, (0.3, 2.7, 10.8, 43.3), (28.4, 226.9, 907.6, 3630.5)),
+     (A100_ROUNDED, 156.0, 59.06, (0.6, 5.1, 20.5, 82.1), (16.9, 135.5, 541.9, 2167.4)),
+     (L40S, 418.98, 136.7, (0.2, 1.9, 7.6, 30.6), (7.3, 58.5, 234.1, 936.3))],
+    ids=["H100", "A100", "L40S"],
+)  # fmt: skip
+def test_S1_181_to_350_script_of_arithmetic_intensity(
+    peaks: GpuPeaks, ridge: float, milliseconds: float, percent: tuple[float, ...], tokens: tuple[float, ...]
+) -> None:
+    found = [script_ceiling(roof(scripted(), peaks), batch) for batch in (1, 8, 32, 128)]
+    assert [one.intensity_flops_per_byte for one in found] == pytest.approx([1, 8, 32, 128])
+    assert [one.ridge_flops_per_byte for one in found] == pytest.approx([ridge] * 4, abs=5e-3)
+    assert [one.step_seconds * 1e3 for one in found] == pytest.approx([milliseconds] * 4, abs=0.05)
+    assert [
+        100 * one.intensity_flops_per_byte / (one.ridge_flops_per_byte or math.nan) for one in found
+    ] == pytest.approx(percent, abs=0.05)
+    assert [one.tokens_per_second for one in found] == pytest.approx(tokens, abs=0.051)
+
+
+@check_rows(
+    ("terabytes", "price", "gpus", "tokens", "usd", "hourly"),
+    [(3.35, 8.00, 2, 1072.0, 4.15, 16.00), (2.00, 3.50, 2, 640.0, 3.04, 7.00), (0.864, 2.20, 4, 553.0, 4.42, 8.80),
+     (0.600, 1.50, 8, 768.0, 4.34, 12.00)],
+    ids=["H100", "A100", "L40S", "A10G"],
+)  # fmt: skip
+def test_S1_423_to_509_script_of_cost(
+    terabytes: float, price: float, gpus: int, tokens: float, usd: float, hourly: float
+) -> None:
+    """70 B FP16 at batch 32 and 0.7 of the bandwidth. The bandwidth of all GPUs counts, whatever the script's comment says (e11)."""
+    reached = replace(H100, bandwidth_bytes_per_second=0.7 * terabytes * 1e12)
+    found = script_ceiling(roof(flat(70e9), reached, gpus), 32).tokens_per_second
+    assert found == pytest.approx(tokens, abs=0.05)
+    assert gpus * price == hourly
+    assert usd_per_million_tokens(gpus * price, found) == pytest.approx(usd, abs=0.005)

@@ -40,10 +40,10 @@ from tests.unit.test_docs_commands import PAGES as RUN_IN_ORDER
 ELSEWHERE = {
     ("docs/ceiling.md", "console"): "tests/unit/commands/ceiling/test_command.py",
     ("docs/ceiling-command.md", "console"): "tests/unit/commands/ceiling/test_command.py",
-    ("docs/discovery.md", "sh"): "tests/unit/discovery/test_docs.py",
-    ("docs/mapping.md", "console"): "tests/unit/settings/test_mapping.py",
+    ("docs/discovery.md", "sh"): "tests/unit/discovery/test_sections.py",
+    ("docs/mapping.md", "console"): "tests/unit/settings/test_runtimes.py",
     ("docs/rules.md", "refused"): "tests/unit/alerts/test_rules_page.py",
-    ("docs/mapping.md", "refused"): "tests/unit/settings/test_mapping.py",
+    ("docs/mapping.md", "refused"): "tests/unit/settings/test_runtimes.py",
     ("CONTRIBUTING.md", "python"): "tests/unit/test_contributing.py",
     ("CONTRIBUTING.md", "diff"): "tests/unit/test_contributing.py",
 }

@@ -87,7 +87,7 @@ NOT_IN_GOLDENS = {
     "target_replica_ranks": "there for targets that are a part of a replica: tests/unit/targets/test_replicas.py reads it",
     "device_exporter_up": "there where GPUs are read from AMD's or Intel's exporter: tests/unit/expose/test_device_exporter.py reads it",
     "target_fault_info": "there for targets that nobody reaches: tests/unit/expose/test_faults.py reads it",
-    "model_gpu_memory_bytes": "of Ollama and Xinference's supervisor: tests/unit/engines/test_gpu_only.py and test_xinference.py read it",
+    "model_gpu_memory_bytes": "of Ollama and Xinference's supervisor: tests/unit/engines/test_gpu_only.py and test_infinity.py read it",
     **dict.fromkeys(
         TENANT_FIELDS, "of gateways where tenants.by asks for it: tests/unit/targets/test_tenants.py reads it"
     ),

@@ -1,15 +1,38 @@
-"""Queries of panels, asked of promtool over series that a test writes down."""
+"""The dashboards of the default settings, and queries of panels, asked of promtool over series that a test writes down."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from llm_serving_alerts.render import RECORDS, rule_files
 from llm_serving_alerts.settings import Settings
-from tests.pack.judging import verdict
-from tests.pack.narrowing import write_narrowed
+from llm_serving_alerts.settings_file import default_settings
+from llm_serving_dashboards.boards import Dashboard, build_dashboards
+from tests.pack.judging import ask, expect
 from tests.support.yaml_text import load_yaml
+
+
+@cache
+def default_boards() -> dict[str, Dashboard]:
+    """Each by its uid; nobody changes them."""
+    return {made.board.uid: made for made in build_dashboards(default_settings())}
+
+
+@cache
+def default_documents() -> dict[str, dict[str, Any]]:
+    """What Grafana gets of each, by its uid; nobody changes it."""
+    return {uid: made.document for uid, made in default_boards().items()}
+
+
+def panels_of(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """All panels of a document, and its headings, those that a folded row hides too."""
+    return [one for panel in document["panels"] for one in (panel, *panel.get("panels", ()))]
+
+
+# --- queries of panels, asked of promtool over series that a test writes down ---
 
 
 def write_series(name: str, values: str, **labels: str) -> dict[str, str]:
@@ -31,18 +54,6 @@ def ask_promtool(
     `settings`: those of their recording rules that the queries rest on are evaluated too.
     """
     groups = load_yaml(rule_files(settings)[f"{RECORDS}.yml"])["groups"] if settings is not None else []
-    questions = [
-        {
-            "expr": expression,
-            "eval_time": at,
-            "exp_samples": [{"labels": labels, "value": value} for labels, value in found.items()],
-        }
-        for expression, found in asked.items()
-    ]
-    document = {
-        "evaluation_interval": "1m",
-        "group_eval_order": [group["name"] for group in groups],
-        "tests": [{"interval": "1m", "input_series": [dict(one) for one in series], "promql_expr_test": questions}],
-    }
-    write_narrowed(tmp_path, "tests.yml", document, {"records.yml": groups})
-    assert not verdict(tmp_path, "tests.yml")
+    questions = [expect(expression, at, found) for expression, found in asked.items()]
+    history = {one["series"]: one["values"] for one in series}
+    assert not ask(tmp_path, history, questions, {"records.yml": groups})

@@ -113,11 +113,7 @@ class CostWeek:
 
     def _watch(self, names: Iterable[str]) -> Watch:
         return Watch(
-            self.fleet,
-            interval_seconds=self.plan.interval,
-            wanted=SERIES,
-            prices=self.plan.book,
-            replicas=names,
+            self.fleet, interval_seconds=self.plan.interval, wanted=SERIES, prices=self.plan.book, replicas=names
         )
 
     def samples(self) -> Iterator[Sample]:

@@ -87,11 +87,7 @@ def _fix_settings(
 ) -> DeriveSettings:
     """As the daemon's, with what GPM and dcgm-exporter would say; on one run what cannot be: more than the peak."""
     device = DeviceSample(
-        now[0],
-        2,
-        gpm_ratio=1.1 if name == "vllm-0.32-spec" else 0.3,
-        dcgm_ratio=0.45,
-        memory_used_bytes=150e9,
+        now[0], 2, gpm_ratio=1.1 if name == "vllm-0.32-spec" else 0.3, dcgm_ratio=0.45, memory_used_bytes=150e9
     )
     return replace(settings_without_gpus(config, target, facts, engines), device=device)
 

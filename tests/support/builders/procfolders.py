@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from llm_serving_exporter.gpus.processes import INITIAL_PID_NAMESPACE
@@ -62,3 +66,11 @@ def _write_sockets(folder: Path, processes: Sequence[Process]) -> None:
         for port in one.ports
     ]
     (folder / "tcp").write_text("\n".join(["  sl  local_address rem_address", *rows]) + "\n")
+
+
+@cache
+def quiet_machine() -> Path:
+    """A /proc of the first PID namespace without processes, as long as this process lives."""
+    folder = Path(tempfile.mkdtemp(prefix="quiet-proc-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return write_proc_folder(folder)

@@ -56,14 +56,8 @@ L40S = gpu("L40S", 0.864, 48, bf16=362)
 
 
 # attention layers by facts model-math B.9, without their FLOPs where no test needs them
-GPT_OSS = (
-    AttentionLayers(18, 1024, 8, 0, 0),
-    AttentionLayers(18, 1024, 8, 0, 0, Span.SLIDING, 128),
-)
-GEMMA_3_27B = (
-    AttentionLayers(10, 4096, 16, 0, 0),
-    AttentionLayers(52, 4096, 16, 0, 0, Span.SLIDING, 1024),
-)
+GPT_OSS = (AttentionLayers(18, 1024, 8, 0, 0), AttentionLayers(18, 1024, 8, 0, 0, Span.SLIDING, 128))
+GEMMA_3_27B = (AttentionLayers(10, 4096, 16, 0, 0), AttentionLayers(52, 4096, 16, 0, 0, Span.SLIDING, 1024))
 MISTRAL = (AttentionLayers(32, 2048, 8, 0, 0, Span.SLIDING, 4096),)
 DEEPSEEK_V3 = (AttentionLayers(61, 576, 1, 278_528, 81_920),)
 

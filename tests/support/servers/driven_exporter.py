@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable
-from functools import cache
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -24,7 +19,7 @@ from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.host import TargetHost
 from llm_serving_exporter.web.pages.landing import render_landing
 from tests.support.builders.pipelines import UNIX_START
-from tests.support.builders.procfolders import write_proc_folder
+from tests.support.builders.procfolders import quiet_machine
 from tests.support.servers.exporter_process import Scraped
 
 
@@ -46,14 +41,6 @@ def hand_driven_host(config: Config | None = None, **more: Any) -> tuple[TargetH
     clock = HandClock()
     clocks = {"monotonic": clock.monotonic, "wall": clock.wall}
     return TargetHost(config or Config(targets=()), **clocks, **{"proc_root": quiet_machine(), **more}), clock
-
-
-@cache
-def quiet_machine() -> Path:
-    """A /proc of the first PID namespace without processes, as long as this process lives."""
-    folder = Path(tempfile.mkdtemp(prefix="quiet-proc-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return write_proc_folder(folder)
 
 
 class DrivenExporter:

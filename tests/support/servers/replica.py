@@ -16,6 +16,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings.config import Config, TenantsConfig
 from llm_serving_exporter.targets.host import TargetHost
+from tests.support.builders.procfolders import quiet_machine
 from tests.support.waiting import PATIENCE_SECONDS
 
 # a body (JSON where it looks like it, else text/plain), or (status, content type, body)
@@ -117,11 +118,11 @@ def readings(
     **target: Any,
 ) -> list[TargetReading]:
     """One reading a step; at a step that is None the server refuses. `target`: settings of the Target beyond its name and URL; `runtimes`:
-    tables beside the built-in ones; `tenants`: how tenants are counted."""
+    tables beside the built-in ones; `tenants`: how tenants are counted. The machine has no processes: whose they are is asked elsewhere."""
     server = replica or Replica()
     now = [0.0]
     config = Config(targets=(), runtimes=tuple(runtimes), window_seconds=window_seconds, tenants=tenants)
-    host = TargetHost(config, monotonic=lambda: now[0], wall=lambda: UNIX_START + now[0])
+    host = TargetHost(config, monotonic=lambda: now[0], wall=lambda: UNIX_START + now[0], proc_root=quiet_machine())
     hosted = host.add_target(Target("replica-0", server.url, **target))
     found = []
     try:

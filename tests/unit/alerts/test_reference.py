@@ -1,7 +1,8 @@
-"""The generated references say of records and alerts what promtool was shown and what the rules render."""
+"""The generated references of records and alerts, the page about N-1, and the names of the check cost that others rely on."""
 
 from __future__ import annotations
 
+import math
 import re
 
 from llm_serving_alerts.alerting import ALERTS
@@ -9,8 +10,11 @@ from llm_serving_alerts.reference import alerts_md, record_labels, records_md
 from llm_serving_alerts.render import RECORDS, every_rule, rule_groups
 from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings_file import default_settings
+from tests.pack.fleets_node_loss import _CAPACITY, _NODES, _ROLES, N1_LOAD, SUFFICIENT
+from tests.pack.samples import Fleet
 from tests.pack.write import all_documents
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 SETTINGS = default_settings()
 GROUPS = rule_groups(SETTINGS)
@@ -58,7 +62,6 @@ def test_every_alert_is_there_with_its_default_settings_and_its_runbook() -> Non
     for alert in ALERTS:
         check, link, severity, _lasting, when, settings = rows[alert.name]
         runbook = re.search(r"\((.*)\)", link)
-        assert runbook is not None
         assert (ROOT / "docs" / runbook[1]).is_file()
         assert check == alert.check.value
         assert when
@@ -71,3 +74,40 @@ def test_every_alert_is_there_with_its_default_settings_and_its_runbook() -> Non
         "`above: 0.95`, `filling_above: 0.8`, `within: 15m`",
     ]
     assert rows["DrillOverdue"][2] == "info (not by default)"
+
+
+# --- docs/internals-n1.md: its examples are the fleets that promtool judges ---
+
+
+PAGE = (ROOT / "docs/internals-n1.md").read_text()
+FLEETS = {fleet.model_name: fleet for fleet in (*_NODES, *_CAPACITY, *_ROLES)}
+ROWS = re.findall(r"^\| `([\w-]+)` \| [^|]+ \| ([\d./ +]+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
+
+
+def expected(fleet: Fleet, record: str, **labels: str) -> float | None:
+    found = [one.value for one in fleet.expected if one.record == record and one.labels == labels]
+    assert len(found) == 1
+    return found[0]
+
+
+def total(sums: str) -> float:
+    """`600/1200 + 180/600`"""
+    return math.fsum(float(over) / float(under) for over, under in (part.split("/") for part in sums.split(" + ")))
+
+
+@check_rows(("name", "sums", "value"), ROWS)
+def test_an_example_is_the_tests_and_its_sum_is_right(name: str, sums: str, value: str) -> None:
+    assert expected(FLEETS[name], N1_LOAD, resource="phases") == float(value)
+    assert round(total(sums), 3) == float(value)
+
+
+def test_there_are_examples() -> None:
+    assert len(ROWS) == 10
+
+
+def test_what_has_no_number_has_none() -> None:
+    sentence = PAGE.split("And where there is no number:")[1].split("## ")[0]
+    unknown = re.findall(r"`([\w-]+)` \(", sentence)
+    assert len(unknown) == 5
+    assert [expected(FLEETS[name], SUFFICIENT) for name in unknown] == [None] * 5
+    assert expected(FLEETS["unknown-short"], SUFFICIENT) == 0

@@ -1,4 +1,4 @@
-"""Every alert has its runbook, and what a runbook says of series, settings, commands and links is so."""
+"""Every alert has its runbook; what it says of series, settings, commands and links is so, its queries open, its example comes out."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, quote, quote_plus, urlsplit
 
 import pytest
 import yaml
@@ -21,18 +22,21 @@ from llm_serving_alerts.alerting.rules_of import alert_rules
 from llm_serving_alerts.declare import Alert
 from llm_serving_alerts.external import EXTERNALS
 from llm_serving_alerts.promql import Dialect
-from llm_serving_alerts.render import every_rule, rule_groups
+from llm_serving_alerts.render import every_rule, rule_files, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX, Record
-from llm_serving_alerts.runbook_texts import EXPRESSION_HEADING
+from llm_serving_alerts.runbook_texts import EXPRESSION_HEADING, link_queries, read_queries
 from llm_serving_alerts.settings import Settings
-from llm_serving_alerts.settings_file import default_settings
+from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_exporter import cli
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import Kind
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.settings.sources import OPTIONS
+from tests.pack.judging import ask, expect
+from tests.pack.rulesets import PRESENCE, as_yaml, belongs
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
+from tests.support.servers.server_process import program
 from tests.support.yaml_text import load_yaml
 
 FOLDER = ROOT / "alerts/llm_serving_alerts/runbooks"
@@ -246,3 +250,166 @@ def test_runbooks_and_settings_are_found_where_the_package_is_installed() -> Non
     assert package.joinpath("settings.yml").is_file()
     names = {entry.name for entry in package.joinpath("runbooks").iterdir()}
     assert names == {INDEX.name, *(path.name for path in RUNBOOKS)}
+
+
+# --- the link to a runbook's queries ---
+
+
+BASE = "https://prometheus.example.com/graph?{queries}"
+# what a model may be called so that a link written without care breaks
+MODEL, TARGET = 'Qwen/Qwen3 "32B" & más\\x', "llm/chat-0:8000"
+
+
+@pytest.mark.process
+def test_every_query_of_the_runbook_is_in_the_link_with_the_alerts_labels(tmp_path: Path) -> None:
+    (alert,) = (one for one in ALERTS if one.name == "KVSaturated")
+    (rule,) = alert_rules(alert, Dialect(), replace(default_settings(), queries_url=BASE))
+    template = rule.annotations["queries_url"]
+    kept = {"alert": rule.alert, "expr": "x > 0", "annotations": {"queries_url": template}}
+    (tmp_path / "rules.yml").write_text(as_yaml({"groups": [{"name": "g", "rules": [kept]}]}))
+    labels = {"model_name": MODEL, "target": TARGET}
+    written = {name: '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for name, text in labels.items()}
+    expected = template
+    for name, text in written.items():
+        expected = expected.replace(f'{{{{ printf "%q" $labels.{name} | urlquery }}}}', quote_plus(text))
+    matchers = ",".join(f"{name}={text}" for name, text in written.items())
+    test = {
+        "input_series": [{"series": f"x{{{matchers}}}", "values": "1x5"}],
+        "alert_rule_test": [
+            {
+                "eval_time": "3m",
+                "alertname": rule.alert,
+                "exp_alerts": [{"exp_labels": labels, "exp_annotations": {"queries_url": expected}}],
+            }
+        ],
+    }
+    (tmp_path / "test.yml").write_text(as_yaml({"rule_files": ["rules.yml"], "tests": [test]}))
+    judged = subprocess.run(
+        [program("promtool"), "test", "rules", "test.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+    opened = parse_qs(urlsplit(expected).query)
+    queries = [opened[f"g{number}.expr"][0] for number in range(len(opened) // 2)]
+    asked = [
+        query.replace('"MODEL"', written["model_name"]).replace('"TARGET"', written["target"])
+        for query in read_queries("LLMServingKVSaturated")
+    ]
+    assert len(asked) > 3
+    assert queries == asked
+
+
+@check_rows("alert", ALERTS, ids=lambda alert: alert.name)
+def test_each_runbook_has_queries_that_its_alert_can_fill_in(alert: object) -> None:
+    name, identity = alert.name, alert.identity
+    queries = read_queries(f"LLMServing{name}")
+    link = link_queries(BASE, queries, identity)
+    assert link.startswith("https://prometheus.example.com/graph?g0.expr=")
+    assert len(link) < 8000
+
+
+def test_a_query_about_what_the_alert_does_not_know_is_left_out() -> None:
+    known = link_queries(
+        "{queries}", ['a{model_name="MODEL"}', 'b{node="NODE"}', 'c{resource="RESOURCE"}', "d"], ("model_name",)
+    )
+    assert "b%7B" not in known
+    assert "c%7B" not in known
+    assert known.endswith("&g1.expr=d&g1.tab=0")
+    assert known.startswith(f"g0.expr={quote('a{model_name=', safe='')}{{{{ printf")
+    assert link_queries("{queries}", ['b{node="NODE"}'], ()) == ""
+
+
+def test_without_the_setting_there_is_no_link() -> None:
+    (rule,) = alert_rules(ALERTS[-1], Dialect(), default_settings())
+    assert "queries_url" not in rule.annotations
+
+
+def test_a_url_without_a_place_for_queries_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "settings.yml").write_text("queries_url: https://prometheus.example.com/graph\n")
+    with pytest.raises(Exception, match="has no place for queries"):
+        read_settings(str(tmp_path / "settings.yml"))
+
+
+# --- the worked example of LLMServingN1Insufficient.md, put to the real rules by promtool ---
+
+
+RUNBOOK = (ROOT / "alerts/llm_serving_alerts/runbooks/LLMServingN1Insufficient.md").read_text()
+GROUPS = {
+    f"llm-serving.{name}"
+    for name in ("identity", "targets", *PRESENCE, "traffic", "kv", "work", "rates", "capacity", "node-loss")
+}
+BUSY, AFTER = 15, 80  # minutes: the best rate is seen under a queue, then falls out of the last hour
+EXAMPLE_MODEL = {"model_name": "m", "role": "unified"}
+
+
+def selector(name: str, labels: dict[str, str]) -> str:
+    return f"{name}{{{','.join(f'{label}={value!r}' for label, value in labels.items())}}}".replace("'", '"')
+
+
+def series(name: str, labels: dict[str, str], values: str) -> dict[str, str]:
+    return {"series": selector(f"llm_serving_{name}", labels), "values": values}
+
+
+def fleet() -> list[dict[str, str]]:
+    """Four replicas, two of them on node a; the first once did 0.9 reference seconds per second under a queue, then each does 0.4."""
+    found = []
+    for target, node in {"t1": "a", "t2": "a", "t3": "b", "t4": "c"}.items():
+        engine = {"target": target, **EXAMPLE_MODEL, "engine": "0"}
+        steady = {
+            "kv_cache_used_tokens": "107500",  # 430,000 / 4
+            "kv_cache_capacity_tokens": "200000",
+            "batch_limit_requests": "64",
+            "requests_running": "24",  # 96 / 4
+        }
+        found += [series(name, engine, f"{value}x{BUSY + AFTER}") for name, value in steady.items()]
+        found += [
+            series("target_start_time_seconds", {"target": target}, f"-7200x{BUSY + AFTER}"),
+            series("target_info", {"target": target, **EXAMPLE_MODEL}, f"1x{BUSY + AFTER}"),
+            series("target_state", {"target": target, "state": "ready"}, f"1x{BUSY + AFTER}"),
+            series("target_node_info", {"target": target, **EXAMPLE_MODEL, "node": node}, f"1x{BUSY + AFTER}"),
+            series("target_gpus", {"target": target, "gpu_name": "g"}, f"4x{BUSY + AFTER}"),
+            series("phase_reference_seconds_per_token", {**engine, "phase": "prefill"}, f"0.0001x{BUSY + AFTER}"),
+            series("phase_reference_seconds_per_token", {**engine, "phase": "decode"}, f"0.001x{BUSY + AFTER}"),
+        ]
+        # a minute of 1,000 prefill and 300 decode tokens/s: 1000 x 0.0001 + 300 x 0.001 = 0.4; of 3,000 and 600: 0.9
+        prefill, decode, waiting = (180_000, 36_000, 5) if target == "t1" else (60_000, 18_000, 0)
+        found += [
+            series("prefill_tokens_total", engine, f"0+{prefill}x{BUSY} {prefill * BUSY + 60_000}+60000x{AFTER - 1}"),
+            series("decode_tokens_total", engine, f"0+{decode}x{BUSY} {decode * BUSY + 18_000}+18000x{AFTER - 1}"),
+            series("requests_waiting", engine, f"{waiting}x{BUSY} 0x{AFTER - 1}"),
+        ]
+    return found
+
+
+def expected(expr: str, value: float, **labels: str) -> dict[str, object]:
+    """Rounded to three digits, so that rates need not be exact to the last bit."""
+    sample = {selector("", {**EXAMPLE_MODEL, **labels}): value}
+    return expect(f"round({expr}, 0.001)", f"{BUSY + AFTER - 2}m", sample)
+
+
+def table() -> dict[str, tuple[float, float]]:
+    """Resource -> (now, N-1) as the runbook has them."""
+    row = r"^\| (KV tokens|concurrency|phases) \|.*\| ([\d.]+) \| \**([\d.]+)\** \|$"
+    return {name: (float(now), float(without)) for name, now, without in re.findall(row, RUNBOOK, re.MULTILINE)}
+
+
+@pytest.mark.process
+def test_the_rules_say_what_the_worked_example_of_n1_says(tmp_path: Path) -> None:
+    records = load_yaml(rule_files(default_settings())["records.yml"])["groups"]
+    rules = [group for group in records if belongs(group["name"], GROUPS)]
+    assert len(rules) >= len(GROUPS)
+    # by hand: 430,000 / 800,000 and / 400,000; 96 / 256 and / 128; 4 x 0.4 / (4 x 0.9) and / (2 x 0.9)
+    ratios = {"kv": (0.538, 1.075), "concurrency": (0.375, 0.75), "phases": (0.444, 0.889)}
+    tests = []
+    for resource, values in ratios.items():
+        for name, value in zip(("load", "n1_load"), values, strict=True):
+            query = f'model:llm_serving_{name}:ratio{{resource="{resource}"}}'
+            tests.append(expected(query, value, resource=resource))
+    tests.append(expected("model:llm_serving_n1_load:max", 1.075))
+    required = 'model:llm_serving_required_replicas:ceil{{reserve="{}"}}'
+    tests += [
+        expected(required.format(reserve), count, reserve=reserve) for reserve, count in (("none", 3), ("nodes", 5))
+    ]
+    history = {one["series"]: one["values"] for one in fleet()}
+    assert not ask(tmp_path, history, tests, {"records.yml": rules}, every="2m")
+    for (now, without), shown in zip(ratios.values(), table().values(), strict=True):
+        assert shown == (pytest.approx(now, abs=0.006), pytest.approx(without, abs=0.006))

@@ -14,8 +14,7 @@ from llm_serving_alerts.records.bands import FIGURES
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.panels import Draw, Panel
 from llm_serving_dashboards.queries import HiddenVariable
-from tests.support.builders.askedpanels import ask_promtool, write_series
-from tests.support.builders.default_boards import default_boards, panels_of
+from tests.support.builders.askedpanels import ask_promtool, default_boards, panels_of, write_series
 from tests.support.builders.panelqueries import answered
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from llm_serving_dashboards.boards import Dashboard
 from llm_serving_dashboards.grafana.fields import NOTHING, PREFIX, blank_varying, write_legend
-from tests.support.builders.askedpanels import ask_promtool, write_series
-from tests.support.builders.default_boards import default_boards, panels_of
+from tests.support.builders.askedpanels import ask_promtool, default_boards, panels_of, write_series
 from tests.support.builders.panelqueries import answered, filled
 from tests.support.rows import check_rows
 

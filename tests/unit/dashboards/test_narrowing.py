@@ -10,8 +10,7 @@ import pytest
 
 from llm_serving_dashboards.panels import Visualization
 from llm_serving_dashboards.queries import ANYBODY, NOBODY, NOTHING
-from tests.support.builders.askedpanels import ask_promtool, write_series
-from tests.support.builders.default_boards import default_boards, default_documents
+from tests.support.builders.askedpanels import ask_promtool, default_boards, default_documents, write_series
 from tests.support.builders.panelqueries import filled
 
 

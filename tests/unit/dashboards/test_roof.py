@@ -1,4 +1,4 @@
-"""The picture of the roofline: its roof, its ridge and its dots, asked of promtool."""
+"""The picture of the roofline and the panel of tenants, asked of promtool."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from llm_serving_alerts.settings_file import default_settings
-from tests.support.builders.askedpanels import ask_promtool, write_series
-from tests.support.builders.default_boards import default_boards, default_documents
-from tests.support.builders.panelqueries import answered
+from llm_serving_dashboards.boards import build_dashboards
+from tests.pack.judging import ask, expect
+from tests.pack.rulesets import committed_records
+from tests.support.builders.askedpanels import ask_promtool, default_boards, default_documents, write_series
+from tests.support.builders.panelqueries import answered, filled
 
 UID = "llm-serving-roofline"
 # H100 SXM, dense bf16 and HBM3 as NVIDIA's data sheet has them, 989.4e12 FLOP/s over 3.35e12 B/s, so rounded that floats have its quarters
@@ -99,3 +101,30 @@ def test_each_query_is_a_series_of_its_own_on_logarithmic_axes() -> None:
     assert panel["timeFrom"] == "24h"
     # by the hour, whatever the width
     assert [target.get("interval") for target in panel["targets"]] == [None, None, None, "1h", None]
+
+
+# --- the panel of tenants, asked of promtool over what the rules record of a gateway ---
+
+
+@pytest.mark.process
+def test_tenants_shares_add_up_to_all_that_gateways_count(tmp_path: Path) -> None:
+    settings = default_settings()
+    (asked,) = (
+        panel.queries[0].expr
+        for made in build_dashboards(settings)
+        for panel in made.board.panels
+        if "by tenant" in panel.title
+    )
+    # an engine's role, as somebody chooses it who looks at the engines behind the gateway
+    query = filled(asked.replace("$role", "unified"))
+    # a pair of exporters counts once: 600 + 200 of search and 150 + 50 of ads a minute
+    history = {
+        f'llm_serving_tenant_{name}_total{{target="gw",model_name="m",role="frontend",tenant="{tenant}",kind="team",instance="{instance}"}}':
+            f"0+{growth}x20"
+        for instance in ("a", "b")
+        for name, tenant, growth in (
+            ("prompt_tokens", "search", 600), ("decode_tokens", "search", 200), ("prompt_tokens", "ads", 150), ("decode_tokens", "ads", 50),
+        )
+    }  # fmt: skip
+    shares = {'{tenant="search"}': 0.8, '{tenant="ads"}': 0.2}
+    assert not ask(tmp_path, history, [expect(f"round({query}, 0.001)", "15m", shares)], committed_records())

@@ -1,19 +1,27 @@
-"""What can be said of the dashboards' JSON without a Grafana: the union of what linters ask for and what users of other packs trip over."""
+"""What can be said of the dashboards without a Grafana: their JSON, by linters' rules and Grafana's own model, the command, every query."""
 
 from __future__ import annotations
 
+import copy
+import json
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.declare import CHOICES, FIRING_PANEL
 from llm_serving_alerts.render import every_rule, rule_groups
 from llm_serving_alerts.rules import AlertRule, Record
-from llm_serving_alerts.settings_file import default_settings
+from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_dashboards import exporter
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.first_screen import TITLES
@@ -22,11 +30,17 @@ from llm_serving_dashboards.queries import list_record_labels
 from llm_serving_dashboards.shared_panels import LIMITERS
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Kind
+from llm_serving_exporter.cli import main
 from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.reading import State
 from tests.support.builders.alertexamples import settings_of
-from tests.support.builders.default_boards import default_boards, default_documents, panels_of
+from tests.support.builders.askedpanels import default_boards, default_documents, panels_of
+from tests.support.builders.panelqueries import filled
+from tests.support.paths import ROOT
+from tests.support.quick import keep_quick
 from tests.support.rows import check_rows
+from tests.support.servers.prometheus_server import PrometheusServer
+from tests.support.yaml_text import load_yaml
 
 UIDS = check_rows("uid", default_boards)
 # Grafana's own variables: https://grafana.com/docs/grafana/latest/dashboards/variables/add-template-variables/#global-variables
@@ -306,7 +320,6 @@ def test_runbooks_are_where_the_settings_have_them(tmp_path: Path) -> None:
         for panel in made.board.panels:
             for column in panel.columns:
                 if column.title == "runbook":
-                    assert column.link is not None
                     assert column.link.url == "https://wiki.example.com/${__data.fields.alertname:percentencode}"
 
 
@@ -440,3 +453,185 @@ def expressions(uid: str) -> list[str]:
     """Every query of a dashboard."""
     document = default_documents()[uid]
     return [*(target["expr"] for target in targets(uid)), *(one["expr"] for one in document["annotations"]["list"])]
+
+
+# --- the dashboards through Grafana's own model of them ---
+
+
+register_default_plugins()
+
+
+def lost(ours: Any, theirs: Any, where: str = "") -> Iterator[str]:
+    """What the model does not give back as it was."""
+    if isinstance(ours, dict):
+        for name, value in ours.items():
+            if not isinstance(theirs, dict) or name not in theirs:
+                yield f"{where}.{name}"
+            else:
+                yield from lost(value, theirs[name], f"{where}.{name}")
+    elif isinstance(ours, list):
+        if not isinstance(theirs, list) or len(ours) != len(theirs):
+            yield where
+        else:
+            for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+                yield from lost(one, other, f"{where}[{number}]")
+    elif ours != theirs:
+        yield where
+
+
+def round_trip(document: dict[str, Any]) -> list[str]:
+    decoded = Dashboard.from_json(copy.deepcopy(document))
+    return list(lost(document, json.loads(JSONEncoder(sort_keys=True).encode(decoded))))
+
+
+@check_rows("uid", default_documents)
+def test_grafanas_model_knows_every_key(uid: str) -> None:
+    assert round_trip(default_documents()[uid]) == []
+
+
+@check_rows("kind", ["timeseries", "stat", "state-timeline", "table", "heatmap", "xychart"])
+def test_a_key_that_it_does_not_know_is_seen(kind: str) -> None:
+    """Of each kind of panel, so that none is passed through unread."""
+    for document in copy.deepcopy(default_documents()).values():
+        for number, panel in enumerate(document["panels"]):
+            if panel["type"] == kind:
+                panel["options"]["nonsense"] = 1
+                panel["fieldConfig"]["defaults"]["nonsense"] = 1
+                assert set(round_trip(document)) == {
+                    f".panels[{number}].options.nonsense",
+                    f".panels[{number}].fieldConfig.defaults.nonsense",
+                }
+                return
+    pytest.fail(f"no dashboard has a {kind}")
+
+
+# --- `llm-serving-exporter dashboards`: what it writes, and how it ends ---
+
+
+RENDERED = ROOT / "dashboards" / "rendered"
+# what the API server takes: 1 MiB of data a ConfigMap (kubernetes.io/docs/concepts/configuration/configmap)
+MOST_BYTES = 1 << 20
+
+
+def test_a_folder_gets_the_committed_files_and_their_names_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dashboards", "--output-dir", str(tmp_path / "made")]) == 0
+    made = {path.name: path.read_text() for path in (tmp_path / "made").iterdir()}
+    assert made == {path.name: path.read_text() for path in RENDERED.iterdir()}
+    assert sorted(capsys.readouterr().out.split()) == sorted(str(tmp_path / "made" / name) for name in made)
+
+
+def test_the_users_settings_are_in_them(tmp_path: Path) -> None:
+    settings = tmp_path / "my-rules.yml"
+    settings.write_text("identity_labels: [cluster]\nslo: {ttft: {threshold: 750ms}}\n")
+    assert main(["dashboards", "--config.file", str(settings), "--output-dir", str(tmp_path)]) == 0
+    home = json.loads((tmp_path / "llm-serving-home.json").read_text())
+    assert [one["name"] for one in home["templating"]["list"]][:2] == ["datasource", "cluster"]
+    (p99,) = (one for one in home["panels"] if one["title"] == "p99 time to first token")
+    assert [step["value"] for step in p99["fieldConfig"]["defaults"]["thresholds"]["steps"]] == [None, 0.75]
+
+
+def test_a_configmap_a_dashboard_that_the_sidecar_finds(tmp_path: Path) -> None:
+    words = ["--format", "configmap", "--namespace", "monitoring", "--label", "team=llm", "--output-dir", str(tmp_path)]
+    assert main(["dashboards", *words]) == 0
+    found = sorted(tmp_path.iterdir())
+    assert len(found) == len(list(RENDERED.iterdir()))
+    for path in found:
+        assert path.stat().st_size < MOST_BYTES
+        made = load_yaml(path.read_text())
+        assert made["kind"] == "ConfigMap"
+        assert made["metadata"] == {
+            "name": path.stem, "namespace": "monitoring", "labels": {"grafana_dashboard": "1", "team": "llm"}
+        }  # fmt: skip
+        ((name, text),) = made["data"].items()
+        assert text == (RENDERED / name).read_text()
+
+
+def test_a_data_source_for_a_grafana_that_has_none(tmp_path: Path) -> None:
+    settings = tmp_path / "my-rules.yml"
+    settings.write_text("scrape_interval: 30s\n")
+    words = ["--format", "configmap", "--datasource-url", "http://p:9090", "--output-dir", str(tmp_path)]
+    assert main(["dashboards", "--config.file", str(settings), *words]) == 0
+    made = load_yaml((tmp_path / "llm-serving-datasource.yml").read_text())
+    assert made["metadata"]["labels"] == {"grafana_datasource": "1"}
+    (found,) = load_yaml(made["data"]["llm-serving-datasource.yml"])["datasources"]
+    assert (found["url"], found["jsonData"]["timeInterval"]) == ("http://p:9090", "30s")
+
+
+@check_rows(
+    ("words", "said"),
+    [
+        ([], "--output-dir"),
+        (["--output-dir", "d", "--namespace", "x"], "add --format configmap"),
+        (["--output-dir", "d", "--format", "configmap", "--label", "x"], "'x' is not NAME=VALUE"),
+        (["--output-dir", "d", "--format", "configmap", "--datasource-url", "prometheus:9090"], "is not a URL"),
+    ],
+)
+def test_bad_usage_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["dashboards", *words])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_bad_settings_write_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tmp_path / "my-rules.yml"
+    settings.write_text("slo: {ttft: {threshold: -1s}}\n")
+    assert main(["dashboards", "--config.file", str(settings), "--output-dir", str(tmp_path / "made")]) == 2
+    assert "slo" in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_folder_that_cannot_be_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["dashboards", "--output-dir", str(tmp_path / "file" / "below")]) == 1
+    assert "choose another --output-dir" in capsys.readouterr().err
+
+
+def test_without_grafanalib_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("llm_serving_dashboards", "grafanalib"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "grafanalib", None)
+    assert main(["dashboards", "--output-dir", "d"]) == 1
+    said = capsys.readouterr().err
+    assert "Run pip install 'llm-serving-exporter[dashboards]', or pip install '.[dashboards]' in a clone." in said
+
+
+def test_readme_installs_the_extra_before_it_uses_it() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert readme.index("pip install '.[dashboards]'") < readme.index("llm-serving-exporter dashboards ")
+
+
+# --- every query of every dashboard, asked of a real Prometheus ---
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
+    with PrometheusServer(tmp_path_factory.mktemp("prometheus"), "global: {}\n") as server:
+        yield server
+
+
+IDENTITY = "identity_labels: [cluster, namespace]\nslo: {itl: {threshold: 100ms}, e2e: {threshold: 40s}}\n"
+
+
+@pytest.mark.process
+@pytest.mark.seam("Prometheus")
+@pytest.mark.parametrize(
+    "settings", keep_quick(["", IDENTITY], lambda text: text == IDENTITY), ids=["defaults", "more"]
+)
+def test_prometheus_takes_every_query(prometheus: PrometheusServer, tmp_path: Path, settings: str) -> None:
+    path = tmp_path / "settings.yml"
+    path.write_text(settings)
+    found = read_settings(str(path))[0] if settings else default_settings()
+    asked = 0
+    for made in build_dashboards(found):
+        document = made.document
+        queries = [target["expr"] for one in panels_of(document) for target in one.get("targets", ())]
+        for expression in (*queries, *(one["expr"] for one in document["annotations"]["list"])):
+            answer = prometheus.get("/api/v1/query", query=filled(expression))
+            assert answer.json()["status"] == "success", (made.board.uid, filled(expression), answer.text)
+            asked += 1
+    assert asked > 200

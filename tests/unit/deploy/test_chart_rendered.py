@@ -1,4 +1,4 @@
-"""The Helm chart as helm renders it: three modes, and what they may do."""
+"""The Helm chart as helm renders it: three modes, what they may do, which values are refused; the exporter takes each configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 from llm_serving_review.settings.price_files import read_price_files
+from tests.support.builders.configuration import load_text
 from tests.support.helm import (
     CHART,
     KUBE_VERSION,
@@ -216,10 +218,7 @@ def test_annotations_are_for_prometheus_without_an_operator() -> None:
     ]:
         assert (
             pod["metadata"]["annotations"].items()
-            >= {
-                "prometheus.io/scrape": "true",
-                "prometheus.io/port": "10077",
-            }.items()
+            >= {"prometheus.io/scrape": "true", "prometheus.io/port": "10077"}.items()
         )
 
 
@@ -409,8 +408,119 @@ def test_the_review_has_the_pools_of_the_exporters_prices(tmp_path: Path) -> Non
     path = tmp_path / "prices.yml"
     path.write_text(written)
     found = read_price_files((str(path),))
-    assert found is not None
     assert [pool.name for pool in found.pools] == ["reserved-h200", "block-november", "savings-plan"]
     # another one may be named
     other = render("-f", str(values), "--set=report.settings.price_file=/etc/mine.yml")
     assert load_yaml(pick(other, "ConfigMap", f"{NAME}-report")["data"]["report.yml"])["price_file"] == "/etc/mine.yml"
+
+
+# --- the exporter takes each configuration that the chart renders ---
+
+
+# as the downward API sets them
+ENVIRON = {
+    "NODE_NAME": "gpu-1",
+    "POD_NAMESPACE": "monitoring",
+    "POD_NAME": "exporter-0",
+    "POD_UID": "0f3c5a1e-5f4b-4c55-9d0e-3a9a4b6f7c21",
+}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(pytest.param((f"--values={path}",), id=path.stem) for path in sorted((CHART / "ci").glob("*.yaml"))),
+        *(
+            pytest.param((f"--values={path}", f"--set=mode={mode}"), id=f"{path.stem}-{mode}")
+            for path in sorted(STACKS.glob("*.yaml"))
+            for mode in ("daemonset", "statefulset", "sidecar")
+        ),
+        pytest.param((), id="defaults"),
+    ],
+)
+def test_the_exporter_takes_it(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    made = render(*arguments)
+    text = exporter_config(made)
+    for one in made:
+        for name, content in one.get("data", {}).items():
+            (tmp_path / name).write_text(content)
+    # where a Secret would be mounted
+    (tmp_path / "web.yml").write_text("basic_auth_users: {}\n")
+    config = load_text(tmp_path, text.replace("/etc/web/", f"{tmp_path}/"), environ=ENVIRON)
+    assert (config.prices is not None) == ("price_file" in text)
+
+
+@pytest.mark.parametrize("values", ["gpu.dra=true", "discovery.nodeData=true", "gpu.dra=false"])
+def test_it_asks_for_what_it_has_rights_to(tmp_path: Path, values: str) -> None:
+    made = render(f"--set={values}", "--set=discovery.selectors={app=a,app=b}")
+    found = load_text(tmp_path, exporter_config(made), environ=ENVIRON).discovery
+    sections = [one for one in found if isinstance(one, KubernetesDiscovery)]
+    assert len(sections) == len(found) == 2
+    asked = {
+        "pods",
+        *("nodes" for one in sections if one.node_data),
+        *("resourceslices" for one in sections if one.claimed_devices),
+    }
+    assert asked == {resource for one in made for rule in one.get("rules", ()) for resource in rule["resources"]}
+
+
+# --- values of the Helm chart that are refused ---
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("replicas=2", "additional properties 'replicas' not allowed"),
+        ("image.tga=1", "at '/image': additional properties 'tga' not allowed"),
+        ("networkPolicy.apiServer.cidr=10.0.0.1/32", "additional properties 'cidr' not allowed"),
+        ("mode=deployment", "value must be one of 'daemonset', 'statefulset', 'sidecar'"),
+        ("scrape.kind=PodMonitor", "value must be one of 'none', 'podmonitor', 'scrapeconfig', 'annotations'"),
+        ("statefulset.shards=0", "minimum: got 0, want 1"),
+        ("port=80", "minimum: got 80, want 1,024"),
+        ("discovery.namespaces={Chat}", "does not match pattern"),
+        ("image.digest=sha256:1", "does not match pattern"),
+        ("sidecar.target.url=null", "missing property 'url'"),
+        ("image=null", "at '': missing property 'image'"),
+        ("networkPolicy.enginePorts=null", "at '/networkPolicy': missing property 'enginePorts'"),
+        ("resources.limit.memory=1Gi", "at '/resources': additional properties 'limit' not allowed"),
+        ("report.resources.limit.memory=1Gi", "at '/report/resources': additional properties 'limit' not allowed"),
+        ("tolerations[0].ky=a", "at '/tolerations/0': additional properties 'ky' not allowed"),
+        ("affinity.podAntiafinity.x=1", "at '/affinity': additional properties 'podAntiafinity' not allowed"),
+        ("seLinuxOptions.typ=spc_t", "at '/seLinuxOptions': additional properties 'typ' not allowed"),
+        ("extraEnv[0].nam=A", "at '/extraEnv/0': missing property 'name'"),
+        ("extraVolumeMounts[0].path=/a", "additional properties 'path' not allowed"),
+        ("nameOverride=My_Name", "does not match pattern"),
+        ("daemonset.maxUnavailable=0%", "does not match pattern"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(wrong: str, said: str) -> None:
+    done = template("--set", wrong)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("together", "said"),
+    [
+        ("networkPolicy.enabled=true", "networkPolicy.apiServer.cidrs is empty"),
+        ("mode=sidecar,networkPolicy.enabled=true", "would bind the engines"),
+        (
+            "networkPolicy.enabled=true,networkPolicy.apiServer.cidrs={10.0.0.1/32},daemonset.hostNetwork=true",
+            "does not bind pods in the node's network",
+        ),
+        ("mode=sidecar,report.enabled=true", "report-cronjob.example.yml"),
+        ("report.enabled=true", "report.settings is empty"),
+        ("mode=statefulset,daemonset.hostPID=true", "is of mode daemonset"),
+        ("mode=statefulset,gpu.dra=true", "gpu.dra is of mode daemonset"),
+        ("gpu.dra=true,discovery.enabled=false", "gpu.dra wants discovery.enabled"),
+        ("scheme=https", "set config.web.config.file"),
+        ("config.web.listen_address=:9090", "set port"),
+        ("commonLabels.app\\.kubernetes\\.io/component=x", "by which the chart selects its own pods"),
+        ("mode=sidecar,podLabels.llm-serving-exporter/sidecar=x", "by which the chart selects its own pods"),
+        ("mode=statefulset,fullnameOverride=2nd", "the name of a Service begins with a letter"),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused_with_what_to_do(together: str, said: str) -> None:
+    done = template("--set", together)
+    assert done.returncode != 0
+    assert said in done.stderr

@@ -110,16 +110,9 @@ def no_text(tree: Any, above: str = "") -> list[str]:
         return []
     found = [path for name, one in tree.items() for path in no_text(one, f"{above}.{name}")]
     named = (
-        "name",
-        "namespace",
-        "serviceAccountName",
-        "priorityClassName",
-        "runtimeClassName",
-        "claimName",
-        "secretName",
-        "image",
-        "serviceName",
-    )
+        "name", "namespace", "serviceAccountName", "priorityClassName", "runtimeClassName", "claimName", "secretName",
+        "image", "serviceName",
+    )  # fmt: skip
     texts = {
         **{name: tree[name] for name in named if name in tree},
         **tree.get("matchLabels", {}),

@@ -70,12 +70,7 @@ def test_a_change_of_the_configuration_rolls_the_pods(tmp_path: Path) -> None:
                 {
                     "resources": ["base"],
                     "configMapGenerator": [
-                        {
-                            "name": f"{NAME}-config",
-                            "namespace": NAME,
-                            "behavior": "replace",
-                            "files": ["exporter.yml"],
-                        }
+                        {"name": f"{NAME}-config", "namespace": NAME, "behavior": "replace", "files": ["exporter.yml"]}
                     ],
                 }
             )
@@ -112,14 +107,8 @@ def test_the_sidecars_patch_goes_onto_an_engine(tmp_path: Path, way: str) -> Non
     (tmp_path / "sidecar.yml").write_text(patch)
     # as the notes of the chart say, but of an object in a file
     command = [
-        need_tool("kubectl"),
-        "patch",
-        "--local",
-        "--filename",
-        str(tmp_path / "engine.yaml"),
-        "--output",
-        "yaml",
-    ]
+        need_tool("kubectl"), "patch", "--local", "--filename", str(tmp_path / "engine.yaml"), "--output", "yaml",
+    ]  # fmt: skip
     command += ["--patch-file", str(tmp_path / "sidecar.yml")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
@@ -130,9 +119,5 @@ def test_the_sidecars_patch_goes_onto_an_engine(tmp_path: Path, way: str) -> Non
     assert {"vllm"} <= set(containers["containers"])
     own = {"llm-serving-exporter-config", "llm-serving-exporter-state"}
     assert {volume["name"] for volume in pod["spec"]["volumes"]} == {"shm", *own}
-    assert pod["metadata"]["labels"] == {
-        "app": "chat",
-        "llm-serving-exporter/sidecar": NAME,
-        "monitored": "yes-it-is",
-    }
+    assert pod["metadata"]["labels"] == {"app": "chat", "llm-serving-exporter/sidecar": NAME, "monitored": "yes-it-is"}
     assert pod["spec"]["shareProcessNamespace"] is True

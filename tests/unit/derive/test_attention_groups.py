@@ -15,20 +15,12 @@ from llm_serving_exporter.derive.work import (
     prefill_flops,
     token_flops,
 )
-from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import AttentionLayers, Indexer, Precision, Span
 from llm_serving_exporter.model.snapshot import Absence
-from tests.support.models.flagship_models import (
-    DEEPSEEK_V3_2,
-    DEEPSEEK_V4_FLASH,
-    DEEPSEEK_V4_PRO,
-    GEMMA_3N_E4B,
-    LLAMA_3_2_11B_VISION,
-)
-from tests.support.models.moe_models import Config
 from tests.support.models.roofs import A100, FP8, H100, flat, roof, served, shape
+from tests.support.models.shapes import shape_of
 from tests.support.rows import check_rows
 
 MILLION = 1_000_000
@@ -81,19 +73,19 @@ def test_every_rank_keeps_the_keys_of_the_index() -> None:
     assert kv_token_bytes(with_heads) == (3 * 20 * 2 + 4 * 2 * 7) / 2
 
 
-def facts(config: Config, kv_bytes: float) -> Roof:
-    return roof(served(geometry(config), FP8, kv_bytes))
+def facts(name: str, kv_bytes: float) -> Roof:
+    return roof(served(shape_of(name), FP8, kv_bytes))
 
 
 @pytest.mark.parametrize(
-    ("config", "kv_share", "flops_share"), [(DEEPSEEK_V4_PRO, 0.10, 0.27), (DEEPSEEK_V4_FLASH, 0.07, 0.10)]
+    ("name", "kv_share", "flops_share"), [("DeepSeek-V4-Pro", 0.10, 0.27), ("DeepSeek-V4-Flash", 0.07, 0.10)]
 )
-def test_deepseek_v4_against_v3_2_at_a_million_tokens(config: Config, kv_share: float, flops_share: float) -> None:
+def test_deepseek_v4_against_v3_2_at_a_million_tokens(name: str, kv_share: float, flops_share: float) -> None:
     """Its report (arXiv 2606.19348): V4-Pro needs 27 % of the FLOPs of a token and 10 % of the KV cache of V3.2, V4-Flash 10 % and 7 %.
 
     Its own index is in FP4, which halves the bytes of a key and the cost of scoring it; vLLM keeps it in FP8 unless told otherwise.
     """
-    ours, theirs = facts(config, V4_BYTES), facts(DEEPSEEK_V3_2, V3_2_BYTES)
+    ours, theirs = facts(name, V4_BYTES), facts("DeepSeek-V3.2", V3_2_BYTES)
     kept = kv_stored_bytes(ours, MILLION) / kv_stored_bytes(theirs, MILLION)
     assert kv_share < kept < kv_share * 1.2
     work = sum(token_flops(ours, MILLION).values()) / sum(token_flops(theirs, MILLION).values())
@@ -101,13 +93,13 @@ def test_deepseek_v4_against_v3_2_at_a_million_tokens(config: Config, kv_share: 
 
 
 def test_deepseek_v3_2_reads_little_of_a_long_context_but_its_index() -> None:
-    it = facts(DEEPSEEK_V3_2, V3_2_BYTES)
+    it = facts("DeepSeek-V3.2", V3_2_BYTES)
     assert kv_read_bytes(it, 128_000) == pytest.approx(61 * (656 * 2048 + 132 * 128_000))
     assert kv_stored_bytes(it, 128_000) == pytest.approx(61 * (656 + 132) * 128_000)
 
 
 def test_shared_kv_is_read_by_each_layer_and_kept_once() -> None:
-    it = roof(served(geometry(GEMMA_3N_E4B)))
+    it = roof(served(shape_of("Gemma-3n-E4B")))
     token = 2 * 2 * 256 * 2
     assert kv_read_bytes(it, 100) == 35 * token * 100
     assert kv_stored_bytes(it, 100) == 20 * token * 100
@@ -117,7 +109,7 @@ def test_shared_kv_is_read_by_each_layer_and_kept_once() -> None:
 
 
 def test_cross_attention_reads_an_encoder_whatever_the_context() -> None:
-    unknown = roof(served(geometry(LLAMA_3_2_11B_VISION)))
+    unknown = roof(served(shape_of("Llama-3.2-11B-Vision")))
     own, cross = unknown.model.geometry.attention
     known = roof(flat(0, form=shape((own, replace(cross, encoder_tokens=1600)))))
     image = 8 * 2 * 8 * 128 * 2 * 1600
@@ -130,7 +122,7 @@ def test_cross_attention_reads_an_encoder_whatever_the_context() -> None:
 
 
 def test_what_a_step_reads_unknown_leaves_weights_and_fit() -> None:
-    form = replace(geometry(DEEPSEEK_V3_2), reads_unknown="no formula says what its attention reads")
+    form = replace(shape_of("DeepSeek-V3.2"), reads_unknown="no formula says what its attention reads")
     it = roof(served(form, FP8))
     assert decode_ceiling(it, 1, 1000) is None
     assert ridge_batch(it, 1000) is None

@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.derive.kv import split_memory
-from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import ModelFacts, RecurrentLayers
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.builders.windows import window
-from tests.support.models.moe_models import TABLE
 from tests.support.models.roofs import GPT_OSS, LLAMA_8B, flat, served, shape
+from tests.support.models.shapes import shape_of
 
 LLAMA = served(LLAMA_8B)
-DEEPSEEK = served(geometry(TABLE["DeepSeek-V3"][0]))
+DEEPSEEK = served(shape_of("DeepSeek-V3"))
 POOL = window(kv_cache_capacity_tokens=100_000.0)
 
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.derive.bandwidth import make_roof
-from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.derived import Cause, EngineDerived, Range
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
 from llm_serving_exporter.model.record import name_fields, replace
@@ -19,14 +18,13 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import DeviceSample, EngineWindow
 from tests.support.builders.engine_roofline import Outcome, roofline
 from tests.support.builders.windows import all_of, engine, held, window
-from tests.support.models.hybrid_models import QWEN3_NEXT_80B
-from tests.support.models.moe_models import TABLE
 from tests.support.models.roofs import H100, LLAMA_8B, flat, gpu, roof, served, shape
+from tests.support.models.shapes import shape_of
 from tests.support.rows import check_rows
 
 ONE = Hardware(H100, Parallel(), 1.0)
 LLAMA = served(LLAMA_8B)
-QWEN = served(geometry(TABLE["Qwen3-30B-A3B"][0]))
+QWEN = served(shape_of("Qwen3-30B-A3B"))
 ENCODER = flat(1e9, form=shape(encoder=True))
 READ, KV, FLOPS = 7_504_924_672 * 2, 131_072, 989.4e12
 # a computed token's, its own KV left out
@@ -92,7 +90,7 @@ def test_at_a_long_context_no_batch_is_compute_bound() -> None:
 
 def test_where_recurrent_state_takes_longer_than_computing_the_weights_have_no_ridge_either() -> None:
     """Qwen3-Next on four H100: 155 MB of state that a sequence reads and writes each step, against 7 GFLOP, with no context at all."""
-    hybrid = served(geometry(QWEN3_NEXT_80B))
+    hybrid = served(shape_of("Qwen3-Next-80B-A3B"))
     lengths = {"request_prompt_tokens": all_of(50, 64), "request_generation_tokens": all_of(100, 64)}
     found = of(window(**DECODE, **lengths), hybrid, Hardware(H100, Parallel(4), 4.0)).roofline
     assert found.decode_ceiling is not None

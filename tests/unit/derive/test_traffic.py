@@ -17,7 +17,6 @@ from llm_serving_exporter.derive.traffic import (
     prefill_flops,
 )
 from llm_serving_exporter.derive.work import experts_touched, weight_read_bytes
-from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.derived import Range
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace
@@ -25,13 +24,13 @@ from llm_serving_exporter.model.shape import AttentionLayers, Precision, Recurre
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.windows import engine, held, window
-from tests.support.models.moe_models import TABLE
 from tests.support.models.roofs import LLAMA_8B, flat, roof, served, shape
 from tests.support.models.roofs import LLAMA_70B as SHAPE_70B
+from tests.support.models.shapes import shape_of
 
 LLAMA = roof(served(LLAMA_8B))
 LLAMA_70B = roof(served(SHAPE_70B))
-QWEN = roof(served(geometry(TABLE["Qwen3-30B-A3B"][0])))
+QWEN = roof(served(shape_of("Qwen3-30B-A3B")))
 KV, READ = 131_072, 7_504_924_672 * 2
 THOUSAND = Range(1000.0, 1000.0, 1000.0)
 

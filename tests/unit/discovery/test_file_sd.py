@@ -132,12 +132,8 @@ def test_defaults_hold_where_a_label_is_missing_or_empty(tmp_path: Path) -> None
     (tmp_path / "sd/a.yml").write_text("- targets: ['a:1']\n  labels: {role: '', model_name: ''}\n")
     target = read(setup).sources[0].targets[0]
     assert (target.runtime, target.model_name, target.role, target.nodes, target.gpu_count) == (
-        "vllm",
-        "m",
-        "decode",
-        ("n",),
-        4,
-    )
+        "vllm", "m", "decode", ("n",), 4,
+    )  # fmt: skip
     (tmp_path / "sd/a.yml").write_text("- targets: ['a:1']\n  labels: {runtime: auto}\n")
     assert read(setup).sources[0].targets[0].runtime is None
 

@@ -82,7 +82,6 @@ def test_a_list_of_groups() -> None:
         found = section.after_asking()
         assert names(found) == ["10.0.0.7:8000", "10.0.0.8:1", "10.0.0.9:2"]
         assert (found.problems, found.warnings) == ((), ())
-        assert found.targets is not None
         assert found.targets[0] == Target("10.0.0.7:8000", "http://10.0.0.7:8000", role=Role.DECODE)
         assert found.name == f"{server.url}/targets"
         (request,) = server.requests
@@ -278,7 +277,6 @@ def test_the_servers_own_credentials_go_to_it_alone(tmp_path: Path) -> None:
     with serving(listing(GOOD), http=http) as (server, section):
         found = section.after_asking()
         assert server.requests[0].headers["authorization"] == "Bearer s3cret"
-        assert found.targets is not None
         assert found.targets[0].http == HttpSettings()
         (tmp_path / "token").write_text("rotated\n")
         server.behave("/targets", answers.status(401, b"s3cret and rotated are wrong\n"))

@@ -1,13 +1,16 @@
-"""The recorded conversations hold what a client has to cope with, and the replay server says it as the API server did."""
+"""What other tests rely on: recorded conversations and the server that replays them, and the pods of every stack."""
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import pytest
 import requests
 
+from tests.support.builders.pods import FIXTURES, STACKS, Pod, fixture_pods
+from tests.support.rows import check_rows
 from tests.support.servers.kube_replay import KubeReplay, conversation
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -114,3 +117,47 @@ def test_events_come_one_by_one_where_a_test_wants_that() -> None:
         server.send_event()
         assert json.loads(next(lines))["type"] == "MODIFIED"
         answer.close()
+
+
+# --- the pods that other tests rely on: every stack is there, and each pod is whole ---
+
+
+@cache
+def read_all() -> list[tuple[str, Pod]]:
+    return [(stack, pod) for stack in STACKS for pod in fixture_pods(stack)]
+
+
+def test_each_stack_has_its_pods() -> None:
+    assert set(STACKS) == {
+        "dynamo", "kaito", "kserve", "kubeai", "leaderworkerset", "llm-d", "ome", "production-stack", "ray", "sglang",
+    }  # fmt: skip
+
+
+@check_rows("stack", STACKS)
+def test_each_file_names_its_source(stack: str) -> None:
+    above = (FIXTURES / f"{stack}.yaml").read_text().partition("apiVersion")[0]
+    assert "/" in above
+    assert " at " in above or "(" in above
+
+
+@check_rows(
+    ("stack", "pod"), read_all, ids=lambda value: value if isinstance(value, str) else value["metadata"]["name"]
+)
+def test_each_pod_is_whole(stack: str, pod: Pod) -> None:
+    metadata = pod["metadata"]
+    (owner,) = metadata["ownerReferences"]
+    assert owner["controller"] is True
+    assert metadata["name"].startswith(metadata["generateName"])
+    assert pod["spec"]["containers"]
+    assert "status" not in pod
+    ports = [port for one in pod["spec"]["containers"] for port in one.get("ports", ())]
+    names = [port["name"] for port in ports if "name" in port]
+    assert all(len(name) <= 15 for name in names), "the API server takes no longer name of a port"
+    assert len(set(names)) == len(names)
+
+
+def test_owners_are_the_same_for_pods_of_one_workload_only() -> None:
+    owners = {}
+    for _stack, pod in read_all():
+        (owner,) = pod["metadata"]["ownerReferences"]
+        assert owners.setdefault(owner["uid"], owner["name"]) == owner["name"]

@@ -1,18 +1,31 @@
-"""All sections together: whose targets they are, with whose credentials, in which shard."""
+"""All sections together: whose targets they are, with whose credentials, in which shard; docs/discovery.md as it stands."""
 
 from __future__ import annotations
 
 import json
 import random
+import re
+import socket
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.discovery import sections as merging
+from llm_serving_exporter.catalogue import BY_NAME
+from llm_serving_exporter.catalogue.spec import PREFIX
+from llm_serving_exporter.discovery import sections
 from llm_serving_exporter.discovery.section import MOST_KNOWN_TARGETS, SectionReading, Source
-from llm_serving_exporter.discovery.sections import HANDOVER_SECONDS, MAKERS, Discovered, Discovery, merge_targets
+from llm_serving_exporter.discovery.sections import (
+    HANDOVER_SECONDS,
+    LONGEST_WAIT_SECONDS,
+    MAKERS,
+    Discovered,
+    Discovery,
+    merge_targets,
+)
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.record import replace
@@ -27,13 +40,15 @@ from llm_serving_exporter.model.target import (
     WaitingPod,
 )
 from llm_serving_exporter.settings.discovery import FileDiscovery
-from tests.support.builders.configuration import load_text
+from tests.support.builders.configuration import load_flags, load_text
+from tests.support.paths import ROOT
 from tests.support.quick import keep_quick
 from tests.support.rows import check_rows
 from tests.support.servers import faultbehaviours as answers
 from tests.support.servers.driven_exporter import HandClock
 from tests.support.servers.faultserver import FaultServer
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.yaml_text import load_yaml
 
 
 def target(number: int, **changes: object) -> Target:
@@ -96,7 +111,6 @@ def test_a_server_in_two_sections_gets_the_credentials_of_the_one_that_has_it(or
     known, problems = merge_targets(configured, [lists[index] for index in order])
     found = {(one.name, one.url, one.http.bearer_token) for one in known}
     first = lists[order[0]].sources[0].targets
-    assert first is not None
     assert (first[0].name, first[0].url, first[0].http.bearer_token) in found
     assert ("mine", target(3).url, Secret(env="OWN")) in found
     # whole targets of one section, never a mixture
@@ -169,7 +183,7 @@ def test_no_more_than_one_exporter_can_read(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("most", keep_quick([1000, MOST_KNOWN_TARGETS], lambda most: most == 1000))
 def test_no_more_than_can_be_known(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "MOST_KNOWN_TARGETS", most)
+    monkeypatch.setattr(sections, "MOST_KNOWN_TARGETS", most)
     each = most * 6 // 10
     lists = [source(*(Target(f"{key}{number}", f"http://{key}{number}:1") for number in range(each))) for key in "ab"]
     known, problems = merge_targets((), lists)
@@ -413,3 +427,52 @@ def test_rates_stay_whole_while_exporters_take_another_number_of_shards(
         assert set(held) == {one.name for one in targets}, f"missing at {now}"
         if now < 200.0 or now > last + HANDOVER_SECONDS + 10.0:
             assert set(held.values()) == {1}, f"doubled at {now}"
+
+
+# --- docs/discovery.md: its commands run as they stand, and print what it says ---
+
+
+PAGE = (ROOT / "docs/discovery.md").read_text()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.mark.e2e
+def test_its_commands_print_what_it_shows(tmp_path: Path) -> None:
+    examples = re.findall(r"```sh\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
+    assert len(examples) == 3
+    (tmp_path / "bin").mkdir()
+    for name, words in (("python3", ""), ("llm-serving-exporter", "-m llm_serving_exporter")):
+        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+        (tmp_path / "bin" / name).chmod(0o755)
+    for script, expected in examples:
+        done = subprocess.run(
+            ["bash", "-ec", script.replace("8099", str(free_port()))],
+            env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin"},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (0, expected), done.stderr
+
+
+def test_the_statefulset_gives_each_pod_its_shard() -> None:
+    (block,) = re.findall(r"```yaml\n(apiVersion.*?)```", PAGE, re.DOTALL)
+    spec = load_yaml(block)["spec"]
+    flags = [word for word in spec["template"]["spec"]["containers"][0]["args"] if word.startswith("--shard")]
+    pods = [f"exporter-{ordinal}" for ordinal in range(spec["replicas"])]
+    found = [load_flags("--target", "a:1", *flags, host_name=pod).shard for pod in pods]
+    assert found == [Shard(number, 4) for number in (1, 2, 3, 4)]
+
+
+def test_its_numbers_and_series_are_those_of_the_code() -> None:
+    assert f"wait up to {LONGEST_WAIT_SECONDS:g} seconds" in PAGE
+    assert f"old part for {HANDOVER_SECONDS:g} seconds" in PAGE
+    series = set(re.findall(rf"\b{PREFIX}(\w+)", PAGE))
+    assert series == {"exporter_discovery_failures_total", "exporter_targets", "exporter_shard_held"}
+    assert series <= set(BY_NAME)

@@ -12,7 +12,7 @@ from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.sample import FailureReason
 from tests.support.builders.recordings import names, recording
-from tests.support.builders.snapshots import page_of
+from tests.support.builders.snapshots import page_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
@@ -36,6 +36,12 @@ ROUTERS = {
     "smg-engine-metrics": "an SGLang model gateway (its workers' pages in one)",
     "dynamo-router": "a Dynamo router, or of a Dynamo frontend under another DYN_METRICS_PREFIX",
     "trtllm-disaggregated": "TensorRT-LLM's disaggregated server",
+}
+# pages made from the facts that are not called as their runtime
+MADE_OF = {
+    "dynamo-worker-vllm": "dynamo-worker",
+    "production-stack-router": "vllm-stack-router",
+    "smg": "sglang-gateway",
 }
 VLLM_PAGE = """# TYPE vllm:generation_tokens counter
 vllm:generation_tokens_total{engine="0",model_name="m"} 5
@@ -104,7 +110,6 @@ def expected(run: str) -> str | None:
 
 def refusal(reading: TargetReading) -> tuple[FailureReason | None, str]:
     """Why the last attempt failed."""
-    assert reading.page.last is not None
     return reading.page.last.reason, reading.page.last.detail
 
 
@@ -123,16 +128,24 @@ def test_every_recorded_page_is_what_it_is(run: str) -> None:
 @pytest.mark.parametrize("name", ROUTERS)
 def test_a_page_of_a_router_is_refused_with_what_to_point_at(name: str) -> None:
     found = seen_on((MADE / f"{name}.prom").read_text())
-    assert found.router is not None
     assert (found.router.title, found.runtimes) == (ROUTERS[name], ())
     assert found.router.instead.startswith("point url at")
 
 
 @check_rows("name", sorted(path.stem for path in MADE.glob("*.prom") if path.stem not in ROUTERS))
-def test_a_page_made_from_the_facts_is_of_one_runtime_at_most(name: str) -> None:
-    found = seen_on((MADE / f"{name}.prom").read_text())
-    assert found.router is None
-    assert len(found.runtimes) <= 1, [runtime.name for runtime in found.runtimes]
+def test_a_page_made_from_the_facts_is_what_it_is_and_known_whole(name: str) -> None:
+    text, name = (MADE / f"{name}.prom").read_text(), name.removesuffix("-later").replace("_", "-")
+    runtime = MADE_OF.get(name) or max((known for known in RUNTIMES if name.startswith(known)), key=len)
+    assert answer(text) == runtime
+    assert snapshot_of(text, None, runtime=RUNTIMES[runtime]).unmapped_families == ()
+
+
+@check_rows("run", lambda: [run for run in names() if expected(run)])
+def test_no_family_of_a_recorded_page_is_unknown(run: str) -> None:
+    pages = recording(run).pages
+    for number in (min(pages), max(pages)):
+        snapshot = snapshot_of(pages[number].decode(), None, runtime=RUNTIMES[str(expected(run))])
+        assert snapshot.unmapped_families == (), number
 
 
 def test_a_router_is_said_to_be_one_by_the_running_exporter() -> None:

@@ -10,7 +10,7 @@ import pytest
 from llm_serving_exporter.engines.hooks.passed_on import read_dynamo_models
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.snapshot import EXPORTED_FIELDS, Absence, EngineSnapshot, Quality, ServerFacts
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
 from llm_serving_exporter.model.target import Role
 from tests.support.builders.configuration import load_text
 from tests.support.builders.recordings import page, recording
@@ -34,15 +34,6 @@ def frontend(text: str) -> EngineSnapshot:
 
 def worker(text: str) -> EngineSnapshot:
     return engine_of(text, None, runtime=WORKER)
-
-
-@pytest.mark.parametrize("runtime", [FRONTEND, WORKER], ids=lambda runtime: runtime.name)
-def test_every_field_has_a_row_or_a_reason(runtime) -> None:
-    filled = {row.field for row in runtime.rows}
-    assert set(EXPORTED_FIELDS) <= filled | set(runtime.missing)
-    assert not filled & set(runtime.missing)
-    for row in runtime.rows:
-        assert row.source.startswith("https://"), row
 
 
 # --- the frontend ---------------------------------------------------------------------------------------------------
@@ -200,19 +191,12 @@ def test_before_the_first_request_what_is_missing_is_missing_not_zero() -> None:
     assert (engine.model_name, engine.decode_tokens_total, engine.requests_finished_total) == ("tiny", None, None)
 
 
-def test_every_family_of_the_recorded_pages_is_known() -> None:
-    for runtime, run in ((FRONTEND, "dynamo-1.6.1-frontend"), (WORKER, "dynamo-1.6.1-worker")):
-        for number, body in recording(run).pages.items():
-            assert snapshot_of(body.decode(), None, runtime=runtime).unmapped_families == (), (run, number)
-
-
 def test_the_frontend_is_a_frontend_and_asks_for_the_context() -> None:
     run = recording("dynamo-1.6.1-frontend")
     models = b'{"object":"list","data":[{"id":"tiny","object":"model","owned_by":"nvidia","context_window":4096}]}'
     step = {"/metrics": run.pages[120], "/v1/models": models}
     last = readings([step, step])[-1]
     assert last.server.page_role is Role.FRONTEND
-    assert last.page.snapshot is not None
     assert last.page.snapshot.engines[0].context_limit_tokens == 4096
 
 
@@ -220,12 +204,9 @@ def test_models_of_any_shape_are_read_or_left() -> None:
     recorded = recording("dynamo-1.6.1-frontend").json("json/models-0060.json")
     assert read_dynamo_models(recorded, ServerFacts()) == ServerFacts(model_names=("tiny",))
     entries = [
-        {"id": "a", "context_window": 8},
-        {"id": "b", "context_window": "8"},
-        {"id": "c", "context_window": True},
-        {"id": 1},
-        None,
-    ]
+        {"id": "a", "context_window": 8}, {"id": "b", "context_window": "8"}, {"id": "c", "context_window": True},
+        {"id": 1}, None,
+    ]  # fmt: skip
     assert read_dynamo_models({"data": entries}, ServerFacts()).context_limit_tokens == {"a": 8}
     for answer in (None, [], {}, {"data": None}, {"data": {}}, {"data": ["x"]}):
         assert read_dynamo_models(answer, ServerFacts()) == ServerFacts()
@@ -367,7 +348,6 @@ def test_a_worker_before_its_first_request_is_up_and_says_nothing() -> None:
     assert b"vllm:" not in page("dynamo-1.6.1-worker", 0)
     last = readings([{"/metrics": page("dynamo-1.6.1-worker", 0)}])[-1]
     assert (last.page.up, last.server.runtime) == (True, "dynamo-worker")
-    assert last.page.snapshot is not None
     assert not any(engine.is_engine for engine in last.page.snapshot.engines)
     # whose families they will be is not known yet, and some come with the first request
     assert last.page.snapshot.absent["requests_running"] is Absence.IDLE
@@ -416,3 +396,33 @@ def test_a_worker_of_tensorrt_llm_is_read_by_its_rows(prefix: str) -> None:
 """
     )
     assert (engine.model_name, engine.requests_running, engine.decode_tokens_total) == ("m", 3, 70)
+
+
+# --- labels that Dynamo's pages have: classes of failures, and stages of a worker's engine ---
+
+
+# http_action_for_class in Dynamo's lib/llm/src/http/service/error.rs (PR 14396); None: no answer is sent
+STATUSES = {
+    "InvalidRequest": 400, "Unauthenticated": 401, "PermissionDenied": 403, "NotFound": 404, "Conflict": 409, "PayloadTooLarge": 413,
+    "UnsupportedMedia": 415, "RateLimited": 429, "Internal": 500, "NotImplemented": 501, "BackendProtocol": 502, "Unavailable": 503,
+    "DeadlineExceeded": 504, "CapacityExhausted": 529, "Cancelled": None,
+}  # fmt: skip
+
+
+@check_rows("succeeded", [10, 0])
+@check_rows(("kind", "status"), STATUSES.items())
+def test_a_failure_is_a_response_by_the_status_that_its_class_gets(
+    kind: str, status: int | None, succeeded: int
+) -> None:
+    text = f'dynamo_frontend_output_tokens_total{{model="m"}} 0\ndynamo_frontend_failures_total{{class="{kind}",reason="r"}} 3\n'
+    if succeeded:  # another row, with the requests that went well
+        text += f'dynamo_frontend_requests_total{{model="m",status="success",error_type=""}} {succeeded}\n'
+    responses = engine_of(text, None, runtime=FRONTEND).http_responses_total
+    expected = {"2xx": succeeded} if succeeded else {}
+    assert (responses or {}) == ({**expected, f"{status // 100}xx": 3} if status else expected)
+
+
+def test_stages_of_a_pipeline_of_sglang_tell_the_same_on_a_worker_too() -> None:
+    labels = 'engine_type="unified",model_name="m",moe_ep_rank="0",tp_rank="0"'
+    text = "".join(f'sglang:num_running_reqs{{{labels},pp_rank="{stage}"}} 3\n' for stage in "01")
+    assert engine_of(text, None, runtime=WORKER).requests_running == 3

@@ -48,7 +48,6 @@ def last(routes: Routes, **target: object) -> TargetReading:
 
 def unexplained(one: TargetReading) -> dict[str, Absence]:
     """Signals with another reason than that the runtime says nothing."""
-    assert one.page.derived is not None
     return {signal: why for signal, why in one.page.derived.signals.items() if why is not Absence.NO_METRICS}
 
 
@@ -66,17 +65,10 @@ def test_any_answer_is_up_and_nothing_is_said_of_the_work(runtime: str, routes: 
     one = last(routes, runtime=runtime)
     assert (one.page.up, one.server.state, one.server.runtime) == (True, State.READY, runtime)
     assert unexplained(one) == OF_GPUS
-    assert one.page.derived is not None
     assert len(one.page.derived.signals) > 60
     assert {
-        "limiter",
-        "slo_itl",
-        "slo_errors",
-        "batch_utilization_ratio",
-        "latency_ttft",
-        "compute_ceiling_ratio",
-    } <= set(one.page.derived.signals)
-    assert one.page.derived.verdict is not None
+        "limiter", "slo_itl", "slo_errors", "batch_utilization_ratio", "latency_ttft", "compute_ceiling_ratio",
+    } <= set(one.page.derived.signals)  # fmt: skip
     assert (one.page.derived.verdict.state, one.page.derived.verdict.evidence) == (Limiter.UNKNOWN, {})
     assert "publishes nothing about its work" in as_table(one, everything=True)
 
@@ -92,7 +84,6 @@ def test_no_answer_is_down_and_an_error_is_not_up(runtime: str) -> None:
 def test_another_health_path_is_the_setting() -> None:
     one = last({"/status/live": "ok"}, runtime="gpu-only", metrics_path="/status/live")
     assert one.page.up
-    assert one.server.metrics_url is not None
     assert one.server.metrics_url.endswith("/status/live")
 
 
@@ -105,19 +96,13 @@ def test_they_are_never_guessed() -> None:
 
 def test_loaded_models_show_their_memory_and_context() -> None:
     one = last({"/api/ps": loaded(LLAMA, PHI), "/api/version": VERSION}, runtime="ollama")
-    assert one.page.snapshot is not None
     assert [
         (e.model_name, e.engine, e.model_gpu_memory_bytes, e.context_limit_tokens) for e in one.page.snapshot.engines
-    ] == [
-        ("llama3:8b", "0", 5e9, 4096),
-        ("phi4:14b", "0", 9e9, 16384),
-    ]
+    ] == [("llama3:8b", "0", 5e9, 4096), ("phi4:14b", "0", 9e9, 16384)]
     assert one.server.facts.version == "0.33.0"
     assert one.server.facts.quantization is None  # two formats are no format
     available = {"model_gpu_memory_bytes", "context_limit_tokens"}
     assert unexplained(one) == dict.fromkeys(available, Absence.AVAILABLE)
-    assert one.page.derived is not None
-    assert one.page.derived.verdict is not None
     assert one.page.derived.verdict.state is Limiter.UNKNOWN
     table = as_table(one)
     assert "llama3:8b" in table
@@ -134,13 +119,8 @@ def test_one_format_of_all_is_the_servers() -> None:
 def test_nothing_loaded_is_up_and_idle() -> None:
     one = last({"/api/ps": '{"models":[]}', "/api/version": VERSION}, runtime="ollama")
     assert (one.page.up, one.server.state) == (True, State.READY)
-    assert one.page.snapshot is not None
     assert [(engine.model_name, engine.engine) for engine in one.page.snapshot.engines] == [("", "0")]
-    assert unexplained(one) == {
-        **OF_GPUS,
-        "model_gpu_memory_bytes": Absence.IDLE,
-        "context_limit_tokens": Absence.IDLE,
-    }
+    assert unexplained(one) == {**OF_GPUS, "model_gpu_memory_bytes": Absence.IDLE, "context_limit_tokens": Absence.IDLE}
 
 
 def test_a_model_that_is_loaded_and_unloaded_is_no_restart() -> None:
@@ -159,7 +139,6 @@ def test_a_model_that_is_loaded_and_unloaded_is_no_restart() -> None:
 def test_other_json_is_not_ollamas(body: str) -> None:
     one = last({"/api/ps": (200, "application/json", body.encode())}, runtime="ollama")
     assert one.page.up is False
-    assert one.page.last is not None
     assert one.page.last.reason is FailureReason.UNKNOWN_RUNTIME
     assert "other JSON" in one.page.last.detail
 
@@ -178,7 +157,6 @@ def test_odd_entries_give_no_figures(answer: object) -> None:
 
 def test_a_model_kept_in_main_memory_takes_none_of_the_gpu() -> None:
     one = last({"/api/ps": loaded(("m", 0, 2048, "Q4_0"))}, runtime="ollama")
-    assert one.page.snapshot is not None
     assert one.page.snapshot.engines[0].model_gpu_memory_bytes == 0  # what Ollama says, not what nobody knows
 
 
@@ -216,16 +194,9 @@ def test_the_daemon_shows_their_gpus_and_no_figure_of_work(nvml_library: Path, t
             assert page.total("model_gpu_memory_bytes", target="home") == 14e9
             published = {name.removeprefix("llm_serving_") for name, _ in page.samples}
             work = (
-                "_tokens_total",
-                "requests_",
-                "phase_",
-                "window_latency",
-                "slo_",
-                "time_to_",
-                "kv_cache",
-                "batch_",
+                "_tokens_total", "requests_", "phase_", "window_latency", "slo_", "time_to_", "kv_cache", "batch_",
                 "decode_",
-            )
+            )  # fmt: skip
             assert not [name for name in published if any(part in name for part in work)]
             landing = exporter.get("/").text
             assert "phi4:14b" in landing

@@ -1,4 +1,4 @@
-"""Infinity's page is any FastAPI application's: it is told by its model list, which also has the queue."""
+"""Infinity and Xinference: told by their model lists, which also have what their pages leave out."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import json
 from llm_serving_exporter.engines.hooks.others import is_infinity, read_infinity_models, read_infinity_queue
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.reading import State
+from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.sample import FailureReason
-from llm_serving_exporter.model.snapshot import Absence, ServerFacts
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
 from tests.support.builders.recordings import recording
-from tests.support.builders.snapshots import snapshot_of
+from tests.support.builders.snapshots import engine_of, snapshot_of
+from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 from tests.support.servers.replica import Replica, readings
 
@@ -32,7 +34,6 @@ def models(**queues: int) -> str:
 def test_it_is_recognised_by_its_model_list_and_read() -> None:
     one = readings([{"/metrics": LATE, "/models": QUEUE}])[0]
     assert (one.page.up, one.server.runtime, one.server.model_name) == (True, "infinity", "minilm")
-    assert one.page.snapshot is not None
     (engine,) = one.page.snapshot.engines
     assert (engine.requests_waiting, engine.batch_limit_requests) == (3649, 16)
     assert engine.is_engine
@@ -61,7 +62,6 @@ def test_any_other_application_stays_unknown(listed: str | None) -> None:
     routes = {"/metrics": LATE, **({"/models": listed, "/v1/models": listed} if listed is not None else {})}
     one = readings([routes])[0]
     assert (one.page.up, one.server.state, one.server.runtime) == (False, State.UNKNOWN, "")
-    assert one.page.last is not None
     assert one.page.last.reason is FailureReason.UNKNOWN_RUNTIME
 
 
@@ -86,9 +86,7 @@ def test_a_tick_without_the_model_list_keeps_the_engine_and_has_no_queue() -> No
     )
     before, now, after = readings([with_it, without_it, with_it])
     for one in (before, now, after):
-        assert one.page.snapshot is not None
         assert [(engine.model_name, engine.engine) for engine in one.page.snapshot.engines] == [("minilm", "0")]
-    assert now.page.snapshot is not None
     assert now.page.snapshot.engines[0].requests_waiting is None
     assert now.page.snapshot.absent["requests_waiting"] is Absence.NOT_EXPORTED
     assert now.page.snapshot.engines[0].http_responses_total == {"2xx": 1646}
@@ -97,7 +95,6 @@ def test_a_tick_without_the_model_list_keeps_the_engine_and_has_no_queue() -> No
 
 def test_several_models_have_a_queue_each_and_the_http_counters_are_nobodys() -> None:
     one = readings([{"/metrics": LATE, "/models": models(embed=7, rerank=0)}])[0]
-    assert one.page.snapshot is not None
     assert [(e.model_name, e.requests_waiting, e.http_responses_total) for e in one.page.snapshot.engines] == [
         ("", None, {"2xx": 1646}),
         ("embed", 7, None),
@@ -111,7 +108,6 @@ def test_scrapes_health_checks_and_unknown_paths_are_not_counted() -> None:
     assert 'http_requests_total{handler="/metrics",method="GET",status="2xx"} 208.0' in last
     snapshot = snapshot_of(last, None, runtime=RUNTIME)
     assert snapshot.engines[0].http_responses_total == {"2xx": 1900, "4xx": 6}
-    assert snapshot.engines[0].e2e_request_latency_seconds is not None
     assert snapshot.engines[0].e2e_request_latency_seconds.edges == (0.1, 0.5, 1.0)
 
 
@@ -156,3 +152,117 @@ def test_a_list_of_no_models_is_nothing() -> None:
     assert not is_infinity({"data": []})
     assert read_infinity_models({"data": []}, ServerFacts()) == ServerFacts()
     assert read_infinity_models(json.loads(QUEUE), ServerFacts()).model_names == ("minilm",)
+
+
+# --- Xinference's traps, one by one. Pages are made from the facts (runtimes-others 15) ---
+
+
+XINFERENCE = RUNTIMES["xinference"]
+
+MADE = TESTS / "made"
+PAGE = (MADE / "xinference.prom").read_text()
+LATER = (MADE / "xinference-later.prom").read_text()
+L = 'engine="vLLM",model_name="qwen2.5-instruct",model_uid="chat",replica_index="0"'
+
+
+def test_two_names_of_one_count_are_read_once_and_have_no_further_suffix() -> None:
+    page = f"""xinference:generate_tokens_total{{{L}}} 500
+xinference:output_tokens_total_counter{{{L}}} 500
+xinference:input_tokens_total_counter{{{L}}} 900
+"""
+    snapshot = snapshot_of(page, runtime=XINFERENCE)
+    engine = snapshot.engines[0]
+    assert (engine.decode_tokens_total, engine.prompt_tokens_total) == (500, 900)
+    # at most: what a cache gave is in it
+    assert engine.prefill_tokens_total == 900
+    assert snapshot.quality["prefill_tokens_total"] is Quality.APPROXIMATE
+    assert snapshot.quality["decode_tokens_total"] is Quality.LAGGING
+
+
+def test_before_2_8_only_the_other_name_is_there() -> None:
+    page = 'xinference:output_tokens_total_counter{model="chat"} 500\n'
+    engine = engine_of(page, runtime=XINFERENCE)
+    assert (engine.decode_tokens_total, engine.model_name, engine.engine) == (500, "chat", "0")
+
+
+def test_ttft_is_of_streams_because_of_others_it_is_the_whole_duration() -> None:
+    name = "xinference:time_to_first_token_seconds"
+    page = "".join(
+        f"""{name}_bucket{{{L},stream="{stream}",le="1"}} {fast}
+{name}_bucket{{{L},stream="{stream}",le="+Inf"}} {count}
+{name}_sum{{{L},stream="{stream}"}} {total}
+{name}_count{{{L},stream="{stream}"}} {count}
+"""
+        for stream, fast, count, total in (("true", 4, 5, 3.5), ("false", 0, 7, 70.0))
+    )
+    found = engine_of(page, runtime=XINFERENCE).time_to_first_token_seconds
+    assert (found.edges, found.cumulative, found.count, found.sum) == ((1.0,), (4.0,), 5.0, 3.5)
+
+
+def _engines(text: str) -> dict[tuple[str, str], EngineSnapshot]:
+    return {(one.model_name, one.engine): one for one in snapshot_of(text, runtime=XINFERENCE).engines}
+
+
+def test_every_model_and_replica_is_an_engine_and_the_label_engine_is_what_runs_inside() -> None:
+    engines = _engines(PAGE)
+    assert set(engines) == {("chat", "0"), ("chat", "1"), ("embed", "0")}
+    assert [engines[key].requests_running for key in sorted(engines)] == [6, 3, 1]
+
+
+def test_no_limit_is_absent_and_not_minus_one() -> None:
+    engines = _engines(PAGE)
+    assert "} -1\n" in PAGE
+    assert engines["chat", "0"].batch_limit_requests == 16
+    assert engines["embed", "0"].batch_limit_requests is None
+    assert "batch_limit_requests" not in _exported(PAGE, "embed")
+    unlimited = snapshot_of(f"xinference:model_request_limit{{{L}}} -1\n", None, runtime=XINFERENCE)
+    assert unlimited.absent["batch_limit_requests"] is Absence.NOT_CONFIGURED
+
+
+def _exported(text: str, model: str) -> set[str]:
+    one = _engines(text)[model, "0"]
+    return {name for name in name_fields(one) if getattr(one, name) is not None}
+
+
+def test_refusals_are_those_of_which_nobody_knows_whether_they_stream() -> None:
+    page = f"""xinference:model_serve_count{{{L}}} 2
+xinference:model_request_total{{{L},stream="true"}} 50
+xinference:model_request_total{{{L},stream="false"}} 20
+xinference:model_request_total{{{L},stream="unknown"}} 4
+xinference:model_request_errors_total{{{L}}} 5
+"""
+    engine = engine_of(page, runtime=XINFERENCE)
+    assert engine.requests_rejected_total == {"request_limit": 4}
+    assert engine.requests_finished_total is None
+    assert "requests_finished_total" in XINFERENCE.missing
+
+
+def test_a_duration_that_ends_when_a_stream_starts_is_no_e2e() -> None:
+    assert "xinference:model_request_duration_seconds_count" in PAGE
+    assert "e2e_request_latency_seconds" not in _exported(PAGE, "chat")
+
+
+def test_the_supervisors_page_says_the_memory_of_a_model_over_its_gpus() -> None:
+    page = """# TYPE xinference:worker_gpu_utilization_percent gauge
+xinference:worker_gpu_utilization_percent{gpu_index="0"} 93
+# TYPE xinference:worker_gpu_memory_used_bytes gauge
+xinference:worker_gpu_memory_used_bytes{gpu_index="0"} 7e10
+# TYPE xinference:model_gpu_memory_used_bytes gauge
+xinference:model_gpu_memory_used_bytes{model_uid="chat",replica_index="0",gpu_index="0"} 2e10
+xinference:model_gpu_memory_used_bytes{model_uid="chat",replica_index="0",gpu_index="1"} 3e10
+xinference:model_gpu_memory_used_bytes{model_uid="embed",replica_index="0",gpu_index="1"} 1e9
+"""
+    engines = _engines(page)
+    assert engines["chat", "0"].model_gpu_memory_bytes == 5e10
+    assert engines["embed", "0"].model_gpu_memory_bytes == 1e9
+    assert not any(one.is_engine for one in engines.values())
+
+
+def test_a_worker_is_read_tick_by_tick() -> None:
+    *_, after = readings([{"/metrics": PAGE}, {"/metrics": LATER}])
+    assert after.server.runtime == "xinference"
+    assert after.page.snapshot is not None
+    rates = {(one.model_name, one.engine): one.phase_tokens_per_second for one in after.page.derived.engines}
+    assert set(rates["chat", "0"]) == {"prefill", "decode"}
+    assert rates["chat", "0"]["decode"] > 0
+    assert rates["embed", "0"] == {}  # it does not decode

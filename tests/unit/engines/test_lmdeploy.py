@@ -1,4 +1,4 @@
-"""LMDeploy's traps: gauges that hold counts, words of a Python enum, hits booked after their prompts, names of other versions."""
+"""The traps of LMDeploy, LightLLM and mistral.rs, one by one. Pages of the latter two are made from the facts (runtimes-others 15)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import json
 
 import pytest
 
-from llm_serving_exporter.engines.hooks.others import read_lmdeploy_info
+from llm_serving_exporter.engines.hooks.others import (
+    read_lightllm_load,
+    read_lightllm_model,
+    read_lmdeploy_info,
+    read_mistralrs_models,
+)
 from llm_serving_exporter.engines.json_answers import read_model_names
+from llm_serving_exporter.engines.mapping import ERRORS
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of, snapshot_of
+from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
@@ -68,13 +75,9 @@ def test_reasons_that_are_never_counted_are_left_out() -> None:
     counted = "\n".join(
         f'lmdeploy:request_success_total{{{LABELS},finished_reason="ResponseType.{word}"}} {value}'
         for word, value in (
-            ("FINISH", 7),
-            ("CANCEL", 2),
-            ("OUT_OF_MEMORY", 1),
-            ("INTERNAL_ENGINE_ERROR", 3),
-            ("SUCCESS", 9),
+            ("FINISH", 7), ("CANCEL", 2), ("OUT_OF_MEMORY", 1), ("INTERNAL_ENGINE_ERROR", 3), ("SUCCESS", 9),
         )
-    )
+    )  # fmt: skip
     found = read(f"# TYPE lmdeploy:request_success counter\n{counted}\n")
     assert found.requests_finished_total == {"success": 7}
 
@@ -86,7 +89,6 @@ def test_gauges_are_refreshed_every_ten_seconds_and_the_window_is_long_enough_fo
         Quality.SLOW
     }
     reading = readings([{"/metrics": page(0)}] * 16, window_seconds=30.0)[-1]
-    assert reading.page.derived is not None
     assert reading.page.derived.window_seconds == 120.0  # twelve refreshes
 
 
@@ -106,7 +108,6 @@ def test_the_gauge_of_unfinished_requests_of_old_versions_is_no_queue() -> None:
 
 def test_the_gap_between_outputs_is_the_series_without_a_unit() -> None:
     found = read(page(160))
-    assert found.inter_token_latency_seconds is not None
     assert (found.inter_token_latency_seconds.count, found.inter_token_latency_seconds.sum) == (
         39608,
         2001.8931832313538,
@@ -117,7 +118,6 @@ def test_the_gap_between_outputs_is_the_series_without_a_unit() -> None:
 
 def test_the_gap_had_the_other_name_at_first() -> None:
     found = read(without(page(160), "iter_token_latency"))
-    assert found.inter_token_latency_seconds is not None
     assert found.inter_token_latency_seconds.sum == pytest.approx(944.8962115327519)
 
 
@@ -171,3 +171,230 @@ def test_the_side_endpoints_are_asked_and_their_absence_costs_nothing() -> None:
     assert with_them.server.facts.tensor_parallel_size == 2
     assert without_them.page.up
     assert without_them.server.facts == ServerFacts()
+
+
+# --- LightLLM's traps, one by one. Pages are made from the facts (runtimes-others 15) ---
+
+
+LIGHTLLM = RUNTIMES["lightllm"]
+
+MADE = TESTS / "made"
+LIGHTLLM_PAGE = (MADE / "lightllm.prom").read_text()
+LIGHTLLM_LATER = (MADE / "lightllm-later.prom").read_text()
+
+# declared in lightllm/server/metrics/metrics.py, observed nowhere: at 0, or without a series, for ever
+NEVER = (
+    "lightllm_request_duration",
+    "lightllm_request_validation_duration",
+    "lightllm_request_queue_duration_bucket",
+    "lightllm_batch_inference_count_total",
+    "lightllm_batch_inference_duration_bucket",
+    "lightllm_batch_next_size",
+)
+
+
+def test_what_is_declared_and_never_observed_is_not_read_as_0() -> None:
+    assert all(f"# TYPE {name} " in LIGHTLLM_PAGE for name in NEVER)
+    engine = engine_of(LIGHTLLM_PAGE, runtime=LIGHTLLM)
+    assert (engine.request_queue_time_seconds, engine.engine_steps_total) == (None, None)
+    read = {name for row in LIGHTLLM.rows for name in (*row.samples, *row.minus)}
+    assert not {name for name in read if name.removesuffix("_sum").removesuffix("_count") in NEVER}
+    assert {"request_queue_time_seconds", "engine_steps_total"} <= set(LIGHTLLM.missing)
+
+
+def test_first_token_is_ttft_and_inference_is_from_arrival_to_the_end() -> None:
+    engine = engine_of(LIGHTLLM_PAGE, runtime=LIGHTLLM)
+    # 150 requests in the made page; 35 edges from 0.0015 s
+    assert engine.time_to_first_token_seconds.count == engine.e2e_request_latency_seconds.count == 150
+    assert engine.e2e_request_latency_seconds.edges[0] == pytest.approx(0.0015)
+    assert len(engine.e2e_request_latency_seconds.edges) == 35
+
+
+def test_prefill_is_prompts_less_hits_which_are_booked_later() -> None:
+    text = "lightllm_request_input_length_sum 1000.0\nlightllm_cache_length_sum 300.0\n"
+    snapshot = snapshot_of(text, runtime=LIGHTLLM)
+    engine = snapshot.engines[0]
+    assert (engine.prompt_tokens_total, engine.prefill_tokens_total) == (1000, 700)
+    assert engine.cached_prompt_tokens_total == engine.prefix_cache_hit_tokens_total == 300
+    assert engine.prefix_cache_query_tokens_total == 1000
+    assert "prefill_tokens_total" in snapshot.may_fall
+    assert snapshot.quality["prefill_tokens_total"] is Quality.APPROXIMATE
+    assert snapshot.quality["cached_prompt_tokens_total"] is Quality.LAGGING
+
+
+def test_prefill_does_not_fall_when_hits_are_booked() -> None:
+    # a prompt of 500 comes in; later it ends, with 400 of it hits, and nothing else came
+    page = "lightllm_batch_current_size 1\nlightllm_request_input_length_sum {}\nlightllm_cache_length_sum {}\n"
+    steps = [{"/metrics": page.format(prompt, hits)} for prompt, hits in ((1000, 300), (1500, 300), (1500, 700))]
+    found = [
+        reading.page.snapshot.engines[0].prefill_tokens_total for reading in readings(steps) if reading.page.snapshot
+    ]
+    assert found == [0, 500, 500]
+
+
+def test_paused_requests_are_no_count_of_preemptions() -> None:
+    assert "lightllm_batch_pause_size 1.0" in LIGHTLLM_PAGE
+    assert engine_of(LIGHTLLM_PAGE, runtime=LIGHTLLM).preemptions_total is None
+    assert "preemptions_total" in LIGHTLLM.missing
+
+
+def test_counters_have_the_suffix_and_every_error_answer_is_a_failure_whoever_made_it() -> None:
+    snapshot = snapshot_of(
+        "lightllm_request_count_total 9\nlightllm_request_success_total 7\nlightllm_request_failure_total 2\n",
+        runtime=LIGHTLLM,
+    )
+    assert snapshot.engines[0].requests_finished_total == {"success": 7, "failed": 2}
+    # mistakes of clients among them make no errors SLO
+    assert not snapshot.errors_counted
+    assert ERRORS in LIGHTLLM.missing
+
+
+def test_side_endpoints_name_the_model_and_fill_the_kv_cache() -> None:
+    beside = {"/get_model_name": '{"model_name": "served"}', "/token_load": '{"current_load": 0.25}'}
+    *_, after = readings([{"/metrics": LIGHTLLM_PAGE, **beside}, {"/metrics": LIGHTLLM_LATER, **beside}])
+    assert after.server.runtime == "lightllm"
+    engine = after.page.snapshot.engines[0]
+    assert (engine.model_name, engine.kv_cache_usage_ratio, engine.requests_running) == ("served", 0.25, 22)
+
+
+@check_rows(
+    ("answer", "load"),
+    [
+        ({"current_load": [0.5, 0.25]}, 0.375),  # data parallel: one a rank
+        ({"current_load": 0}, 0.0),
+        ({"current_load": True}, None),
+        ({"current_load": [True, 0.5]}, 0.5),
+        ({"current_load": 10**400}, None),
+        ({"current_load": float("nan")}, None),
+        ({"current_load": "0.5"}, None),
+        ({}, None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_any_answer_is_borne(answer: object, load: float | None) -> None:
+    assert [value for _, value in read_lightllm_load(answer)] == ([] if load is None else [load])
+    assert read_lightllm_model(answer, ServerFacts()) == ServerFacts()
+
+
+# --- mistral.rs's traps, one by one. Pages are made from the facts (runtimes-others 15) ---
+
+
+MISTRALRS = RUNTIMES["mistralrs"]
+
+MISTRALRS_PAGE = (MADE / "mistralrs.prom").read_text()
+MISTRALRS_LATER = (MADE / "mistralrs-later.prom").read_text()
+MODELS = {"object": "list", "data": [{"id": "default", "root": "default"}, {"id": "Qwen/Qwen3-8B"}]}
+
+
+def test_one_counter_of_both_phases_gives_neither() -> None:
+    assert "mistralrs_tokens_processed_total 61234" in MISTRALRS_PAGE
+    snapshot = snapshot_of(MISTRALRS_PAGE, runtime=MISTRALRS)
+    engine = snapshot.engines[0]
+    assert (engine.prefill_tokens_total, engine.decode_tokens_total, engine.prompt_tokens_total) == (None, None, None)
+    assert snapshot.absent["decode_tokens_total"] is Absence.NOT_EXPORTED
+
+
+def test_counters_of_the_phases_apart_lack_first_tokens_which_are_added_as_answers_end() -> None:
+    # 10 answers of 20 tokens: 19 each by completion steps; one is still under way
+    engine = engine_of(
+        """mistralrs_sequences_running 1
+mistralrs_tokens_processed_total 1190
+mistralrs_prefill_tokens_processed_total 1000
+mistralrs_decode_tokens_processed_total 190
+mistralrs_sequences_completed_total{reason="stop"} 5
+mistralrs_sequences_completed_total{reason="length"} 3
+mistralrs_sequences_completed_total{reason="canceled"} 1
+mistralrs_sequences_completed_total{reason="generated_image"} 2
+mistralrs_sequences_completed_total{reason="error"} 1
+""",
+        runtime=MISTRALRS,
+    )
+    assert (engine.prefill_tokens_total, engine.decode_tokens_total, engine.decode_pass_tokens) == (1000, 199, 190)
+
+
+def test_gauges_are_read_beside_latencies_that_name_models_and_what_is_none() -> None:
+    engine = engine_of(MISTRALRS_PAGE, runtime=MISTRALRS)  # one engine: the label is no identity
+    assert 'model="none"' in MISTRALRS_PAGE
+    assert 'model="Qwen/Qwen3-8B"' in MISTRALRS_PAGE
+    assert (engine.requests_running, engine.batch_limit_requests) == (12, 32)
+    assert engine.time_to_first_token_seconds.count == 90
+
+
+def test_waiting_is_the_schedulers_queue_and_the_one_before_it() -> None:
+    engine = engine_of(
+        "mistralrs_sequences_waiting 3\nmistralrs_requests_pending_admission 2\nmistralrs_sequences_running 1\n",
+        runtime=MISTRALRS,
+    )
+    assert engine.requests_waiting == 5
+
+
+def test_kv_usage_is_used_over_total_and_absent_without_paged_attention() -> None:
+    used = "mistralrs_kv_cache_blocks_used 30\nmistralrs_kv_cache_blocks_total 120\nmistralrs_sequences_running 1\n"
+    assert engine_of(used, runtime=MISTRALRS).kv_cache_usage_ratio == 0.25
+    assert engine_of("mistralrs_sequences_running 1\n", runtime=MISTRALRS).kv_cache_usage_ratio is None
+    # before the cache is made both are 0: no ratio
+    none = "mistralrs_kv_cache_blocks_used 0\nmistralrs_kv_cache_blocks_total 0\nmistralrs_sequences_running 1\n"
+    assert engine_of(none, runtime=MISTRALRS).kv_cache_usage_ratio is None
+
+
+def test_the_prefix_cache_counts_sequences_which_give_a_ratio_and_no_tokens() -> None:
+    engine = engine_of(MISTRALRS_PAGE, runtime=MISTRALRS)
+    assert (engine.prefix_cache_queries, engine.prefix_cache_hits) == (102, 30)
+    assert (engine.prefix_cache_query_tokens_total, engine.prefix_cache_hit_tokens_total) == (None, None)
+    *_, after = readings([{"/metrics": MISTRALRS_PAGE}, {"/metrics": MISTRALRS_LATER}])
+    # 110 + 15 looked up and 36 found in the later page, 102 and 30 in the first
+    assert after.page.derived.engines[0].prefix_cache_hit_ratio == pytest.approx((36 - 30) / (125 - 102))
+
+
+def test_reasons_are_the_neutral_ones() -> None:
+    reasons = ("stop", "length", "canceled", "error", "tool_calls", "generated_image", "generated_speech")
+    page = "".join(f'mistralrs_sequences_completed_total{{reason="{reason}"}} 1\n' for reason in reasons)
+    engine = engine_of(page, runtime=MISTRALRS)
+    assert engine.requests_finished_total == {"stop": 2, "length": 1, "abort": 1, "error": 1, "success": 2}
+
+
+def test_http_answers_are_by_class_and_e2e_is_of_answered_requests_for_text() -> None:
+    engine = engine_of(MISTRALRS_PAGE, runtime=MISTRALRS)
+    assert engine.http_responses_total == {"2xx": 97, "4xx": 5}
+    assert engine.e2e_request_latency_seconds.count == 90  # without the seven of /v1/models
+
+
+def test_e2e_leaves_out_requests_that_were_refused_on_a_path_for_text() -> None:
+    def answers(status: int, count: int) -> str:
+        labels = f'method="POST",path="/v1/chat/completions",model="m",status="{status}"'
+        name = "http_request_duration_seconds"
+        buckets = f'{name}_bucket{{{labels},le="1"}} {count}\n{name}_bucket{{{labels},le="+Inf"}} {count}\n'
+        return f"{buckets}{name}_sum{{{labels}}} {count}\n{name}_count{{{labels}}} {count}\n"
+
+    page = "mistralrs_sequences_running 1\n" + answers(200, 5) + answers(422, 90)
+    e2e = engine_of(page, runtime=MISTRALRS).e2e_request_latency_seconds
+    assert (e2e.count, e2e.sum) == (5, 5)
+
+
+def test_a_histogram_that_comes_as_a_summary_is_refused() -> None:
+    # the exporter makes a summary of every histogram for which nobody set buckets
+    name = "mistralrs_time_to_first_token_seconds"
+    page = f'mistralrs_sequences_running 1\n{name}{{quantile="0.5"}} 1\n{name}_sum 9\n{name}_count 9\n'
+    snapshot = snapshot_of(page, runtime=MISTRALRS)
+    assert snapshot.engines[0].time_to_first_token_seconds is None
+    assert snapshot.absent["time_to_first_token_seconds"] is Absence.INVALID
+
+
+def test_the_model_is_named_by_the_list_of_models_whose_first_is_an_alias() -> None:
+    beside = {"/v1/models": json.dumps(MODELS)}
+    *_, after = readings([{"/metrics": MISTRALRS_PAGE, **beside}, {"/metrics": MISTRALRS_LATER, **beside}])
+    assert after.server.runtime == "mistralrs"
+    assert [engine.model_name for engine in after.page.snapshot.engines] == ["Qwen/Qwen3-8B"]
+
+
+def test_several_models_are_not_guessed_among() -> None:
+    two = {"data": [*MODELS["data"], {"id": "other"}, {"id": "adapter", "parent": "other"}]}
+    assert read_mistralrs_models(two, ServerFacts()).model_names == ("Qwen/Qwen3-8B", "other")
+    snapshot = snapshot_of(MISTRALRS_PAGE, runtime=MISTRALRS, facts=read_mistralrs_models(two, ServerFacts()))
+    assert snapshot.engines[0].model_name == ""
+
+
+@check_rows("answer", [None, [], {"data": 3}, {"data": [3, {"id": 4}]}, {"data": [{"id": "default"}]}])
+def test_any_json_is_borne(answer: object) -> None:
+    assert read_mistralrs_models(answer, ServerFacts()) == ServerFacts()

@@ -6,29 +6,15 @@ import pytest
 
 from llm_serving_exporter.catalogue.serving import SERVING
 from llm_serving_exporter.engines.apply import Overrides
-from llm_serving_exporter.engines.detect import detect, labels_needed
-from llm_serving_exporter.engines.mapping import satisfies
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.snapshot import EXPORTED_FIELDS, Absence, Quality, ServerFacts
-from tests.support.builders.recordings import names, page, recording
-from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.builders.recordings import page, recording
+from tests.support.builders.snapshots import engine_of, snapshot_of
 from tests.support.rows import check_rows
 
 VLLM = RUNTIMES["vllm"]
 
 L = 'engine="0",model_name="m"'
-
-
-def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> None:
-    internal = {
-        "prefix_cache_queries", "prefix_cache_hits", "awake", "kv_cache_dtype", "state_dtype", "kv_block_tokens",
-        "estimated_read_bytes_per_gpu", "estimated_flops_per_gpu", "requests_deferred", "kv_connector",
-    }  # fmt: skip
-    for row in VLLM.rows:
-        assert row.field in {*EXPORTED_FIELDS, *internal}, row.field
-        assert row.source.startswith("https://"), row
-        satisfies((0, 32), row.versions)
 
 
 def test_passed_through_series_and_snapshot_fields_are_the_same() -> None:
@@ -372,26 +358,6 @@ def test_endpoints_are_read_from_a_real_server_and_survive_anything() -> None:
         experts_spread=False, model_roots={"tiny-llama": "/models/tiny-llama-mid"}, dtype="torch.bfloat16", quantization="",
         kv_cache_dtype="auto", state_dtype="float32", batched_tokens_limit=1024, speculation=False,
     )  # fmt: skip
-
-
-@check_rows("name", lambda: [name for name in names() if name.startswith("vllm-0") or name.startswith("vllm-logger")])
-def test_recorded_pages_are_vllms_and_have_no_unknown_family(name: str) -> None:
-    run = recording(name)
-    for number in (min(run.pages), max(run.pages)):
-        text = run.pages[number].decode()
-        layout = PageParser(lambda _name: False).parse(page_of(text)).layout
-        assert detect(layout).runtime is VLLM
-        assert snapshot_of(text).unmapped_families == ()
-
-
-@check_rows(
-    "name", lambda: [name for name in names() if not name.removeprefix("h100-").startswith(("vllm-0", "vllm-logger"))]
-)
-def test_other_recorded_pages_are_not_taken_for_vllm(name: str) -> None:
-    run = recording(name)
-    for number in (min(run.pages), max(run.pages)):
-        found = detect(PageParser(labels_needed()).parse(page_of(run.pages[number].decode())).layout)
-        assert VLLM not in found.runtimes
 
 
 def test_a_new_family_is_noticed() -> None:

@@ -8,18 +8,16 @@ from prometheus_client.samples import Sample
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.serving import LONGEST_ORIGIN
-from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.derived import EngineDerived, Limiter
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from tests.support.builders.limited import DECODING, LLAMA, reading
 from tests.support.builders.target_readings import change_reading
-from tests.support.models.moe_models import TABLE
 from tests.support.models.roofs import flat, served, shape
+from tests.support.models.shapes import shape_of
 
 DECLARED = {metric.full_name.removesuffix("_total").removesuffix("_info"): metric for metric in names.ROOFLINE}
-QWEN = served(geometry(TABLE["Qwen3-30B-A3B"][0]))
+QWEN = served(shape_of("Qwen3-30B-A3B"))
 
 
 def series(target: TargetReading) -> dict[str, list[Sample]]:
@@ -137,4 +135,4 @@ def test_what_is_known_about_the_model() -> None:
 def test_a_long_origin_is_cut() -> None:
     long = change_reading(reading(DECODING), models={"m": replace(LLAMA, origin="/very" * 100)})
     (info,) = series(long)["llm_serving_model"]
-    assert len(info.labels["origin"]) == LONGEST_ORIGIN
+    assert len(info.labels["origin"]) == serving.LONGEST_ORIGIN

@@ -171,10 +171,8 @@ def test_refs_main_picks_the_revision(tmp_path: Path) -> None:
     cached(tmp_path, "gpt2", {**LLAMA, "vocab_size": 1}, revision="a" * 40, main=None)
     cached(tmp_path, "gpt2", {**LLAMA, "vocab_size": 2}, revision="b" * 40, main="b" * 40 + "\n")
     found = loader.read_cached(str(tmp_path), "gpt2")
-    assert found is not None
     assert found.config["vocab_size"] == 2
     found = loader.read_cached(str(tmp_path), "gpt2", "a" * 40)
-    assert found is not None
     assert found.config["vocab_size"] == 1
 
 
@@ -286,7 +284,6 @@ def test_the_configured_path_goes_first_and_must_be_right(tmp_path: Path) -> Non
     served = ServedModel("a/b", root=str(folder(tmp_path / "served")))
     configured = folder(tmp_path / "configured")
     found, notes = loader.find_files(ModelSettings(config=str(configured)), served, None)
-    assert found is not None
     assert found.path == str(configured / "config.json")
     assert notes == ()
     with pytest.raises(FactsError, match="No such file"):
@@ -304,7 +301,6 @@ def test_then_the_served_path_then_the_cache(tmp_path: Path) -> None:
         (ServedModel("org/served"), name),
     ):
         found, _ = loader.find_files(NOTHING, served, str(hub))
-        assert found is not None
         assert found.path.startswith(str(expected) + "/")
     assert loader.find_files(NOTHING, ServedModel("org/served"), None) == (None, ())
     assert loader.find_files(NOTHING, None, str(hub)) == (None, ())
@@ -315,7 +311,6 @@ def test_a_configured_name_is_looked_up_instead_of_what_is_served(tmp_path: Path
     place = cached(hub, "org/base")
     served = ServedModel("org/served", root=str(folder(tmp_path / "model")))
     found, _ = loader.find_files(ModelSettings(name="org/base"), served, str(hub))
-    assert found is not None
     assert found.path.startswith(str(place))
     assert loader.find_files(ModelSettings(name="other"), served, str(hub)) == (None, ())
 
@@ -325,7 +320,6 @@ def test_what_is_there_and_broken_is_noted_and_the_next_place_counts(tmp_path: P
     (broken / "config.json").write_text("{")
     place = cached(tmp_path / "hub", "org/served")
     found, notes = loader.find_files(NOTHING, ServedModel("org/served", root=str(broken)), str(tmp_path / "hub"))
-    assert found is not None
     assert found.path.startswith(str(place))
     (note,) = notes
     assert "is not valid JSON" in note

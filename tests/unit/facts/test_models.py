@@ -1,11 +1,13 @@
-"""The model catalogue as it is shipped: every row against a count that was not made here, and what parse refuses."""
+"""The model catalogue as it is shipped, every row against a count that was not made here, and a user's own models before it."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +15,11 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.models import ModelEntry, listed, parse
-from llm_serving_exporter.facts.names import find
 from llm_serving_exporter.facts.quantisation import assign, weigh
 from llm_serving_exporter.model.shape import Part
-from llm_serving_exporter.model.target import ModelSettings
-from tests.support.models import dense_models, hybrid_models, moe_models
-from tests.support.models.catalogued import texts, whole_catalogue
+from llm_serving_exporter.model.target import ModelSettings, ServedModel
 from tests.support.models.quantising import stored_bytes
+from tests.support.models.shapes import texts, whole_catalogue
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS
@@ -33,12 +33,6 @@ COUNTS = {
 }
 # what a published total may hold beside the language part: a share of it, or an encoder of this many parameters beside a small model
 MOST_BESIDE_RATIO, MOST_BESIDE = 0.13, 1_300_000_000
-# name: parameters, active, of which a decode step reads, KV bytes per token at 2 bytes an element (facts model-math B.8)
-TABLE_B8 = {
-    **{name: (row[1], row[1], row[2], row[3]) for name, row in dense_models.TABLE.items()},
-    **{name: row[1:5] for name, row in moe_models.TABLE.items()},
-    "Jamba-v0.1": (51_570_323_328, 12_110_311_296, 11_841_875_840, 16_384),
-}
 # bytes of published checkpoints, from their index or card, in GB
 CHECKPOINTS = {"gpt-oss-120b": 65.25, "gpt-oss-20b": 13.76, "Kimi-K2-Thinking": 594.0}
 
@@ -70,55 +64,6 @@ def test_parameters(name: str) -> None:
         assert how == "published"
         beside = max(MOST_BESIDE_RATIO * count, MOST_BESIDE)
         assert shape.parameters_total - 0.01 * count <= count <= shape.parameters_total + beside
-
-
-@check_rows("name", TABLE_B8)
-def test_table_b8(name: str) -> None:
-    shape = geometry(find(name, whole_catalogue()).entry.config)
-    found = (
-        shape.parameters_total,
-        shape.parameters_active,
-        shape.decode_read_parameters,
-        2 * shape.kv_elements_stored(),
-    )
-    assert found == TABLE_B8[name]
-
-
-@check_rows(
-    ("name", "config"),
-    [
-        *((name, row[0]) for name, row in (*dense_models.TABLE.items(), *moe_models.TABLE.items())),
-        ("Jamba-v0.1", hybrid_models.JAMBA),
-        ("Nemotron-H-56B", hybrid_models.NEMOTRON_H_56B),
-        ("Nemotron-3-Nano-30B-A3B", hybrid_models.NEMOTRON_3_NANO),
-        ("Nemotron-3-Super-120B-A12B", hybrid_models.NEMOTRON_3_SUPER),
-        ("Qwen3-Next-80B-A3B", hybrid_models.QWEN3_NEXT_80B),
-        ("bge-m3", hybrid_models.BGE_M3),
-        ("NV-Embed-v2", hybrid_models.NV_EMBED_2),
-    ],
-)
-def test_a_row_leaves_out_nothing_that_shapes_the_model(name: str, config: dict[str, object]) -> None:
-    """Against fuller copies of the same config.json: KV cache, windows, chunks, recurrent state."""
-    short, full = geometry(find(name, whole_catalogue()).entry.config), geometry(config)
-    assert short.attention == full.attention
-    assert short.recurrent == full.recurrent
-    assert (short.encoder, short.mla, short.tied) == (full.encoder, full.mla, full.tied)
-    assert short.decode_read_parameters == full.decode_read_parameters
-
-
-@check_rows(
-    ("name", "full", "windowed", "window"),
-    [
-        ("gpt-oss-20b", 12, 12, 128), ("Gemma-3-27B", 10, 52, 1024), ("Gemma-2-9B", 21, 21, 4096), ("Mistral-7B-v0.1", 0, 32, 4096),
-        ("Mistral-7B-v0.2", 32, 0, None), ("Llama-4-Scout", 12, 36, 8192), ("Qwen2.5-7B", 28, 0, None),
-    ],
-)  # fmt: skip
-def test_windows(name: str, full: int, windowed: int, window: int | None) -> None:
-    """Layer splits of facts B.9."""
-    groups = geometry(read_rows()[name].config).attention
-    assert sum(group.layers for group in groups if group.window_tokens is None) == full
-    assert sum(group.layers for group in groups if group.window_tokens is not None) == windowed
-    assert {group.window_tokens for group in groups} - {None} == ({window} if window else set())
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
@@ -250,3 +195,114 @@ def test_a_quantised_checkpoint_has_formats_of_its_own(name: str, formats: set[s
     assert {group.format.name for group in facts.groups} == formats
     assert facts.kv_format == kv
     assert facts.notes == ()
+
+
+# --- A user's own models: files and folders of them, what is refused and how ---
+
+
+CONFIG = {
+    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 128, "vocab_size": 100, "tie_word_embeddings": False,
+}  # fmt: skip
+ROW = (
+    "[[model]]\nname = 'house-7b'\nalso = ['chat-prod']\nconfig = { model_type = 'llama', hidden_size = 64, num_hidden_layers = 2, "
+    "num_attention_heads = 4, num_key_value_heads = 2, intermediate_size = 128, vocab_size = 100, tie_word_embeddings = false }\n"
+)
+
+
+def _folder(at: Path, config: dict[str, object] = CONFIG) -> None:
+    at.mkdir(parents=True)
+    (at / "config.json").write_text(json.dumps(config))
+
+
+def _origin(path: Path, name: str, served: ServedModel | None = None) -> str:
+    return loader.model_facts(
+        ModelSettings(name=name) if served is None else ModelSettings(), served, None, str(path)
+    ).origin
+
+
+def test_a_file_of_rows(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(ROW)
+    assert _origin(file, "house-7b").startswith(f"{file}: house-7b; weights assumed bf16 (its row states no format)")
+    assert _origin(file, "acme/House-7B-Instruct").startswith(f"{file}: house-7b")
+    # a served alias
+    assert _origin(file, "", ServedModel("chat-prod")).startswith(f"{file}: house-7b")
+
+
+def test_a_folder_of_files_of_each_kind(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(ROW)
+    _folder(tmp_path / "deep-9b")
+    (tmp_path / "flat-3b.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "README.md").write_text("not a model")
+    hub = tmp_path / "models--acme--hub-5b"
+    _folder(hub / "snapshots" / "0123abc")
+    assert {entry.name for entry in loader.own_models(str(tmp_path))} == {
+        "house-7b",
+        "deep-9b",
+        "flat-3b",
+        "acme/hub-5b",
+    }
+    for name in ("house-7b", "deep-9b", "flat-3b", "hub-5b", "acme/hub-5b"):
+        assert _origin(tmp_path, name).startswith(str(tmp_path))
+
+
+def test_one_config_json_and_its_quantisation(tmp_path: Path) -> None:
+    _folder(tmp_path / "small-1b")
+    exported = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+    (tmp_path / "small-1b" / "hf_quant_config.json").write_text(json.dumps(exported))
+    for place in (tmp_path / "small-1b", tmp_path / "small-1b" / "config.json"):
+        by_name = loader.model_facts(ModelSettings(name="small-1b"), own=str(place))
+        by_file = loader.model_facts(ModelSettings(config=str(tmp_path / "small-1b")))
+        assert (by_name.groups, by_name.kv_format) == (by_file.groups, by_file.kv_format)
+        assert by_name.kv_format == "fp8_e4m3"
+
+
+def test_they_go_before_the_built_in_ones(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(ROW.replace("house-7b", "Qwen3-32B"))
+    found = loader.model_facts(ModelSettings(name="Qwen/Qwen3-32B"), own=str(tmp_path))
+    assert found.geometry.parameters_total < 1_000_000
+    assert _origin(tmp_path, "Qwen/Qwen3-8B").startswith("built-in catalogue: Qwen3-8B")
+
+
+@check_rows(
+    ("text", "message"),
+    [
+        ("[[model]\n", "is no TOML: "),
+        ("", r"mine.toml: needs \[\[model\]\] rows"),
+        ("[[model]]\nname = 'x-7b'\n", "mine.toml: x-7b: keys are missing or not known: config"),
+        (ROW.replace("hidden_size = 64, ", ""), "mine.toml: house-7b: config.json .llama.: hidden_size is missing"),
+        (
+            ROW.replace("'llama'", "'lama9'"),
+            "mine.toml: house-7b: config.json: model_type is 'lama9', which no formula here covers",
+        ),
+        (
+            ROW + "quantization = { quant_method = 'magic' }\n",
+            "mine.toml: house-7b: quantization_config: quant_method is 'magic'",
+        ),
+        (ROW + "speed = 7\n", "mine.toml: house-7b: keys are missing or not known: speed"),
+        (ROW + ROW.replace("house-7b", "other-7b"), "mine.toml: other-7b: 'chat-prod' is already house-7b's"),
+    ],
+)
+def test_own_models_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(FactsError, match=message) as caught:
+        loader.own_models(str(tmp_path / "mine.toml"))
+    assert caught.value.fix
+
+
+def test_a_place_without_models_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FactsError, match="holds no model"):
+        loader.own_models(str(tmp_path))
+    with pytest.raises(FactsError, match="cannot be read"):
+        loader.own_models(str(tmp_path / "none.toml"))
+    (tmp_path / "a.json").write_text("{")
+    with pytest.raises(FactsError, match="is not valid JSON"):
+        loader.own_models(str(tmp_path))
+
+
+def test_one_name_in_two_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(ROW)
+    (tmp_path / "b.toml").write_text(ROW)
+    with pytest.raises(FactsError, match="'house-7b' stands there twice"):
+        loader.own_models(str(tmp_path))

@@ -8,13 +8,7 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.derive.work import choose_rate
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts.peaks import (
-    native,
-    peaks_of_identity,
-    peaks_of_many,
-    peaks_of_spec,
-    share_of_peaks,
-)
+from llm_serving_exporter.facts.peaks import native, peaks_of_identity, peaks_of_many, peaks_of_spec, share_of_peaks
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import Precision

@@ -47,18 +47,10 @@ def test_numbers(written: str, value: float, openmetrics: bool) -> None:
 @check_rows(
     "line",
     [
-        'a{b="c"} 1',
-        ' a{b="c"} 1',
-        'a {b="c"} 1',
-        'a\t{ b = "c" , }\t1 ',
-        'a{b="c"}1',
-        'a{b="c",}  1',
-        '{"a",b="c"} 1',
-        '{b="c","a"} 1',
-        '{ "a" , "b" = "c" } 1',
-        'a{"b"="c"} 1',
+        'a{b="c"} 1', ' a{b="c"} 1', 'a {b="c"} 1', 'a\t{ b = "c" , }\t1 ', 'a{b="c"}1', 'a{b="c",}  1',
+        '{"a",b="c"} 1', '{b="c","a"} 1', '{ "a" , "b" = "c" } 1', 'a{"b"="c"} 1',
     ],
-)
+)  # fmt: skip
 def test_ways_to_write_one_sample(line: str) -> None:
     assert samples(line + "\n") == (ParsedSample("a", (("b", "c"),), 1.0, None),)
 

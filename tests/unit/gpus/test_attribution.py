@@ -91,7 +91,6 @@ def test_thresholds_are_those_that_are_on() -> None:
 
 def test_the_pass_is_the_mean_of_the_targets_gpus() -> None:
     found = SettingsBuilder().build(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).device
-    assert found is not None
     assert found.gpm_ratio == pytest.approx(0.3)
     assert found.memory_used_bytes == 20 * 10**9
     # dcgm-exporter is not configured
@@ -114,7 +113,6 @@ def test_dcgm_counts_until_it_missed_three_readings() -> None:
             .build(config, TARGET, UUIDS, gpus(now, dcgm_at=100.0), GpuFacts(), ServerFacts(), 1)
             .device
         )
-        assert found is not None
         return found.dcgm_ratio, found.absent.get("dcgm_ratio")
 
     last = 100.0 + 10.0 * DCGM_STALE_INTERVALS
@@ -124,14 +122,12 @@ def test_dcgm_counts_until_it_missed_three_readings() -> None:
     assert stale is None
     assert why not in (None, Absence.AVAILABLE)
     unread = SettingsBuilder().build(config, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).device
-    assert unread is not None
     assert unread.dcgm_ratio is None
 
 
 def test_what_the_driver_measures_of_a_shared_gpu_is_nobodys() -> None:
     shared = {UUIDS[0]: GpuPart(0.5, ShareSource.KUBELET)}
     found = SettingsBuilder().build(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1, shared)
-    assert found.device is not None
     assert (found.device.gpm_ratio, found.device.memory_used_bytes) == (None, None)
     assert set(found.device.absent.values()) == {Absence.GPU_SHARED}
     # its peak is the card's all the same

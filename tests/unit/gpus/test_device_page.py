@@ -1,19 +1,31 @@
-"""Pages of AMD's and Intel's exporters -> readings of GPUs. The pages are made from the exporters' sources; none was recorded yet."""
+"""Other vendors' accelerators: pages of device exporters and how they are fetched, and a tree laid out as /sys."""
 
 from __future__ import annotations
 
+import logging
 import math
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.peaks import peaks_of_identity
+from llm_serving_exporter.gpus import device_page as page_table
 from llm_serving_exporter.gpus.device_page import TABLES, read_devices, recognise
+from llm_serving_exporter.gpus.exporter_source import SOURCES, DeviceExporterSource
+from llm_serving_exporter.gpus.node_gpus import NodeGpus, open_gpus
+from llm_serving_exporter.gpus.nvml import NAMES_MAX, find_other_vendor_gpus
 from llm_serving_exporter.gpus.source import drop_implausible
 from llm_serving_exporter.model.gpu import GpuReading, GpuReadings
-from llm_serving_exporter.model.sample import Attempt, Stage
+from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.shape import Precision
+from llm_serving_exporter.model.target import HttpSettings, Target
+from llm_serving_exporter.settings.config import DcgmConfig
+from tests.support.builders.configuration import load_text, problems_of
 from tests.support.builders.dcgmpages import PLAIN
 from tests.support.builders.exporterpages import (
     AMD_CARD,
@@ -25,6 +37,8 @@ from tests.support.builders.exporterpages import (
 )
 from tests.support.models.gpucatalogue import CATALOGUE, row
 from tests.support.rows import check_rows
+from tests.support.servers import faultbehaviours as fault
+from tests.support.servers.faultserver import FaultServer
 
 
 def read(text: str) -> tuple[GpuReading, ...]:
@@ -214,3 +228,215 @@ def test_values_that_cannot_be_true_are_dropped_as_nvmls_are() -> None:
     (gpu,) = drop_implausible(readings).gpus
     assert gpu.power_watts is None
     assert gpu.absent["power_watts"] == "implausible"
+
+
+# --- A device exporter over real HTTP as the source of GPU readings ---
+
+
+def source_of(url: str, **settings: object) -> DeviceExporterSource:
+    return DeviceExporterSource(DcgmConfig(url, http=HttpSettings(timeout_seconds=2.0), **settings))
+
+
+def test_a_page_becomes_readings_and_the_connection_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    page = amd_page(amd_labels()).encode()
+    with (
+        caplog.at_level(logging.INFO),
+        FaultServer({"/metrics": fault.page(page)}) as server,
+        closing(source_of(server.url)) as source,
+    ):
+        first = source.read()
+        said = [record.getMessage() for record in caplog.records]
+        second = source.read()
+        assert server.connections == 1
+    assert (first.attempt.ok, first.source, first.gpus) == (True, "amd_device_metrics_exporter", second.gpus)
+    # the page has the PCI id 0x74a1 alone
+    assert [gpu.identity.name for gpu in first.gpus] == ["Instinct MI300X"]
+    assert first.source in SOURCES
+    # at once, and not again while nothing changes
+    assert said == [f"device exporter {server.url}/metrics: AMD device-metrics-exporter, 1 GPU"]
+    assert len(caplog.records) == len(said)
+
+
+@pytest.mark.parametrize(
+    ("page", "told"),
+    [
+        (
+            "node_load1 0.5\n",
+            "/metrics is the page of none of AMD device-metrics-exporter and Intel Gaudi metric exporter",
+        ),
+        (PLAIN, "/metrics is dcgm-exporter's: its address belongs to dcgm.url, beside NVML"),
+    ],
+)
+def test_a_page_of_something_else_is_said(page: str, told: str) -> None:
+    with FaultServer({"/metrics": fault.page(page.encode())}) as server, closing(source_of(server.url)) as source:
+        readings = source.read()
+    assert (readings.attempt.stage, readings.attempt.reason) == (Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME)
+    assert (readings.attempt.detail, readings.gpus, readings.source) == (told, (), "device_exporter")
+
+
+def test_what_is_not_there_or_no_page_is_a_failed_attempt() -> None:
+    with FaultServer({"/metrics": fault.page(b"{ not a page")}) as server, closing(source_of(server.url)) as source:
+        broken = source.read()
+    assert broken.attempt.stage is Stage.PARSE
+    with closing(source_of(server.url)) as source:
+        gone = source.read()
+    assert (gone.attempt.stage, gone.attempt.ok, gone.gpus) == (Stage.SCRAPE, False, ())
+
+
+def test_a_fault_of_ours_is_a_failed_attempt(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(page_table, "MOST_GPUS", "no number")
+    with (
+        FaultServer({"/metrics": fault.page(gaudi_page().encode())}) as server,
+        closing(source_of(server.url)) as source,
+    ):
+        readings = source.read()
+    assert readings.attempt.reason is FailureReason.INTERNAL
+    assert "please report it" in caplog.text
+
+
+def test_the_configuration_decides_what_reads_the_gpus(tmp_path: Path) -> None:
+    target = "targets: ['http://a:8000']\n"
+    config = load_text(
+        tmp_path, "device_exporter: {url: 'http://localhost:5000'}\ngpu: {enabled: false, interval: 15s}\n" + target
+    )
+    assert (config.device_exporter.url, config.device_exporter.metrics_path) == ("http://localhost:5000", "/metrics")
+    assert config.device_exporter.interval_seconds == 15.0
+    with closing(open_gpus(config)) as source:
+        assert isinstance(source, DeviceExporterSource)
+    assert open_gpus(load_text(tmp_path, "gpu: {enabled: false}\n" + target)) is None
+    both = load_text(tmp_path, "device_exporter: {url: 'http://a:1'}\ndcgm: {url: 'http://a:2'}\n" + target)
+    assert any("what dcgm.url says of NVIDIA's is not used" in warning for warning in both.warnings)
+    unused = load_text(tmp_path, "device_exporter: {headers: {X-A: b}}\n" + target)
+    assert any(
+        "device_exporter: not used, because device_exporter.url is not set" in warning for warning in unused.warnings
+    )
+    (late,) = problems_of(tmp_path, "device_exporter: {url: 'http://a:1', timeout: 30s}\n" + target)
+    assert late.startswith("device_exporter.timeout: ")
+    (odd,) = problems_of(tmp_path, "device_exporter: {url: 'http://a:1', port: 5000}\n" + target)
+    assert odd.startswith("device_exporter.port: this key is not known.")
+
+
+def node_of(text: str, *targets: Target) -> NodeGpus:
+    with FaultServer({"/metrics": fault.page(text.encode())}) as server:
+        gpus = NodeGpus()
+        gpus.set_source(source_of(server.url))
+        gpus.read(lambda: targets)
+    gpus.close()
+    return gpus
+
+
+def test_a_targets_gpus_by_their_number_and_all_for_an_only_target() -> None:
+    page = "".join(gaudi_page(number) for number in range(4))
+    listed = Target("a", "http://localhost:8000", gpus=(1, 3))
+    gpus = node_of(page, listed, Target("b", "http://localhost:8001"))
+    assert gpus.find_uuids(listed) == ("01P4-HL3090A0-18-U4V193-22-07-01", "01P4-HL3090A0-18-U4V193-22-07-03")
+    peaks = gpus.facts.find_target_peaks(listed, gpus.find_uuids(listed), gpus.latest.peaks)
+    assert isinstance(peaks, GpuPeaks)
+    assert (peaks.name, peaks.bandwidth_bytes_per_second) == ("Gaudi 3", 3.7e12)
+
+
+def test_parts_of_a_card_are_gpus_of_their_own_with_their_share() -> None:
+    listed = Target("a", "http://localhost:8000", gpus=(0, 1))
+    gpus = node_of(amd_cpx(), listed)
+    assert gpus.find_uuids(listed) == (f"{AMD_CARD}-0", f"{AMD_CARD}-1")
+    assert {gpu.identity.name for gpu in gpus.latest.readings.gpus} == {"Instinct MI300X"}
+    peaks = gpus.facts.find_target_peaks(listed, gpus.find_uuids(listed), gpus.latest.peaks)
+    assert isinstance(peaks, GpuPeaks)
+    assert (peaks.name, peaks.bandwidth_bytes_per_second) == ("Instinct MI300X part 1/8", pytest.approx(5.3e12 / 8))
+
+
+def test_a_card_that_the_catalogue_does_not_know_keeps_its_id() -> None:
+    page = amd_page(amd_labels(model="0xffff"))
+    with FaultServer({"/metrics": fault.page(page.encode())}) as server, closing(source_of(server.url)) as source:
+        assert [gpu.identity.name for gpu in source.read().gpus] == ["0xffff"]
+
+
+# --- other vendors' accelerators, out of a tree laid out as /sys ---
+
+
+def pci(root: Path, address: str, vendor: str, kind: str, device: str = "0x74a1") -> Path:
+    folder = root / "devices/pci0000:00" / address
+    folder.mkdir(parents=True)
+    for name, value in (("vendor", vendor), ("class", kind), ("device", device)):
+        (folder / name).write_text(value + "\n")
+    link = root / "bus/pci/devices" / address
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(folder)
+    return folder
+
+
+@check_rows(
+    ("vendor", "kind", "name"),
+    [
+        pytest.param("0x1002", "0x120000", "AMD 0x74a1 at 0000:05:00.0", id="Instinct, a processing accelerator"),
+        pytest.param("0x1002", "0x030000", "AMD 0x74a1 at 0000:05:00.0", id="Radeon"),
+        pytest.param("0x8086", "0x038000", "Intel 0x74a1 at 0000:05:00.0", id="Intel display controller"),
+        pytest.param("0x1da3", "0x088000", "Habana 0x74a1 at 0000:05:00.0", id="Gaudi, whatever its class"),
+    ],
+)
+def test_accelerators_are_named(tmp_path, vendor, kind, name):
+    pci(tmp_path, "0000:05:00.0", vendor, kind)
+    assert find_other_vendor_gpus(tmp_path) == (name,)
+
+
+@check_rows(
+    ("vendor", "device", "name"),
+    [
+        ("0x1ae0", "0x006f", "TPU v6e"),
+        ("0x1ae0", "0x0063", "TPU v5e"),
+        ("0x1d0f", "0x7364", "Trainium2"),
+        ("0x1d0f", "0x7264", "Inferentia2"),
+    ],
+)
+def test_accelerators_of_clouds_have_the_catalogues_names(tmp_path, vendor, device, name):
+    pci(tmp_path, "0000:05:00.0", vendor, "0x088000", device)
+    # the same vendors' network and storage
+    pci(tmp_path, "0000:06:00.0", vendor, "0x020000", "0x0042")
+    assert find_other_vendor_gpus(tmp_path) == (f"{name} at 0000:05:00.0",)
+    assert find(name, CATALOGUE).name == name
+
+
+@check_rows(
+    ("vendor", "kind"),
+    [("0x10de", "0x030200"), ("0x8086", "0x020000"), ("0x1002", "0x040300"), ("0x1af4", "0x030000")],
+    ids=["NVIDIA", "Intel network card", "AMD sound", "virtio display"],
+)
+def test_other_devices_are_not(tmp_path, vendor, kind):
+    pci(tmp_path, "0000:05:00.0", vendor, kind)
+    assert find_other_vendor_gpus(tmp_path) == ()
+
+
+def test_a_card_seen_on_both_ways_is_named_once_and_in_order(tmp_path):
+    late = pci(tmp_path, "0000:c1:00.0", "0x1002", "0x030000")
+    pci(tmp_path, "0000:05:00.0", "0x1002", "0x120000")
+    card = tmp_path / "class/drm/card0"
+    card.mkdir(parents=True)
+    (card / "device").symlink_to(late)
+    (tmp_path / "class/drm/card0-HDMI-A-1").mkdir()
+    assert [name.split(" at ")[1] for name in find_other_vendor_gpus(tmp_path)] == ["0000:05:00.0", "0000:c1:00.0"]
+
+
+def test_a_display_that_is_not_on_the_pci_bus_counts(tmp_path):
+    device = tmp_path / "devices/platform/gpu0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text("0x1002\n")
+    card = tmp_path / "class/drm/card1"
+    card.mkdir(parents=True)
+    (card / "device").symlink_to(device)
+    assert find_other_vendor_gpus(tmp_path) == ("AMD device at gpu0",)
+
+
+def test_a_broken_tree_is_no_error(tmp_path):
+    assert find_other_vendor_gpus(tmp_path / "missing") == ()
+    (tmp_path / "bus/pci/devices").mkdir(parents=True)
+    (tmp_path / "bus/pci/devices/0000:01:00.0").symlink_to(tmp_path / "nowhere")
+    card = tmp_path / "class/drm/card0"
+    card.mkdir(parents=True)
+    (card / "device").symlink_to(card / "device")
+    assert find_other_vendor_gpus(tmp_path) == ()
+
+
+def test_the_number_of_names_is_bounded(tmp_path):
+    for number in range(NAMES_MAX + 5):
+        pci(tmp_path, f"0000:{number:02x}:00.0", "0x1002", "0x120000")
+    assert len(find_other_vendor_gpus(tmp_path)) == NAMES_MAX

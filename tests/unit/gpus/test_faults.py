@@ -1,12 +1,14 @@
-"""Faults of driver and cards: each with one defined answer, one log line at its begin, one at its end, and a way back."""
+"""Faults of driver and cards, each with one defined answer; MIG; the recorder of real GPUs, run over the stub."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,10 @@ from llm_serving_exporter.gpus.events import FaultLog
 from llm_serving_exporter.gpus.nvml import KNOWN_MAX
 from llm_serving_exporter.gpus.source import GpuSource
 from llm_serving_exporter.model.sample import FailureReason, Stage
-from tests.nvml_stub.stub import SONAME, stub_environment
+from tests.cuda_stub.stub import CudaStub
+from tests.hardware.loads import Load, copying, multiplying
+from tests.hardware.record import main
+from tests.nvml_stub.stub import MEBIBYTE, SONAME, stub_environment
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -315,3 +320,234 @@ def test_the_fault_log_is_bounded(gpu_log):
     for number in range(10):
         faults.begin_fault(f"fault {number}", f"message {number}")
     assert len(gpu_log.records) == 3
+
+
+# --- MIG: instances beside their GPU, what they have of their own ---
+
+
+NO_PERMISSION_FOR_MIG = 4
+
+
+def test_instances_stand_beside_their_gpu_with_their_share_of_memory(rig):
+    # memory sizes as an H100 80GB reports them for these profiles; slot 1 is a hole
+    small = rig.state.mig(0, 0, "1g.10gb", 9856, gi=9)
+    large = rig.state.mig(0, 2, "3g.40gb", 40192, gi=2)
+    whole, first, second = rig.read()
+    assert (whole.identity.uuid, whole.identity.mig) == (rig.state.uuid(0), None)
+    assert (first.identity.uuid, second.identity.uuid) == (small, large)
+    mig = first.identity.mig
+    assert (mig.gpu_instance_id, mig.compute_instance_id, mig.profile) == (9, 0, "1g.10gb")
+    assert (mig.parent_uuid, mig.memory_slices, mig.memory_slices_total) == (rig.state.uuid(0), 1, 8)
+    assert second.identity.mig.memory_slices == 4
+    assert second.identity.memory_total_bytes == 40192 * MEBIBYTE
+    assert second.identity.name == "NVIDIA H100 80GB HBM3"
+    # the peak stays the whole GPU's: the share is memory_slices / memory_slices_total
+    assert second.identity.memory_bandwidth_peak_bytes_per_second == pytest.approx(3352.32e9)
+
+
+@pytest.mark.parametrize(
+    ("profile", "memory_mib", "slices"),
+    [("1g.10gb", 9856, 1), ("1g.20gb", 19968, 2), ("2g.20gb", 19968, 2), ("4g.40gb", 40192, 4), ("7g.80gb", 80896, 8)],
+)
+def test_memory_slices_of_h100_profiles(rig, profile, memory_mib, slices):
+    rig.state.mig(0, 0, profile, memory_mib, gi=1)
+    assert rig.read()[1].identity.mig.memory_slices == slices
+
+
+def test_a_card_of_four_slices_and_one_of_unknown_slices(rig):
+    rig.state.mig(0, 0, "1g.6gb", 5952, gi=1)
+    rig.state.set("gpu0", mig_max=4, memory_total=24576 * MEBIBYTE)  # A30
+    mig = rig.read()[1].identity.mig
+    assert (mig.memory_slices, mig.memory_slices_total) == (1, 4)
+    rig.state.set("gpu0", mig_max=3)
+    rig.state.reload_driver()
+    rig.read_all()
+    mig = rig.read()[1].identity.mig
+    assert (mig.memory_slices, mig.memory_slices_total) == (None, None)
+
+
+def test_what_only_the_whole_gpu_has_is_told(rig):
+    rig.state.mig(0, 0, "1g.10gb", 9856, gi=9)
+    whole, instance = rig.read()
+    assert (whole.busy_ratio, whole.absent["busy_ratio"]) == (None, "not_supported")
+    assert whole.power_watts == pytest.approx(612.345)
+    assert instance.power_watts is None
+    for name in ("power_watts", "busy_ratio", "energy_joules_total", "xid_events_total", "pcie_bytes_total"):
+        assert instance.absent[name] == "on_parent"
+    assert instance.memory_used_bytes == 9856 * MEBIBYTE // 2
+
+
+def test_gpm_of_an_instance_is_sampled_through_its_gpu(rig):
+    rig.state.mig(0, 0, "1g.10gb", 9856, gi=9)
+    rig.state.update("gpu0/gi9", {"gpm:10": 40.0, "gpm:2": 50.0, "gpm:5": 60.0})
+    rig.read()
+    whole, instance = rig.read()
+    assert instance.dram_bandwidth_ratio == pytest.approx(0.4)
+    assert whole.absent["dram_bandwidth_ratio"] == "on_instances"
+    # a GPM call on the instance's own handle would be booked as misuse and fail the rig's last check
+    assert rig.stub.calls("nvmlGpmMigSampleGet") == 2
+    assert rig.stub.calls("nvmlGpmSampleGet") == 0
+
+
+def test_memory_and_gpm_that_are_in_use_are_told_apart_from_not_supported(rig):
+    rig.state.mig(0, 0, "1g.10gb", 9856, gi=9)
+    rig.state.fail("gpu0", "nvmlGpmMigSampleGet", 19)
+    rig.state.fail("gpu0/mig0", "nvmlDeviceGetMemoryInfo_v2", 19)  # as driver 535 does after GPM on MIG handles
+    whole, instance = rig.read()
+    assert instance.absent["memory_used_bytes"] == "in_use"
+    assert instance.absent["dram_bandwidth_ratio"] == "in_use"
+    assert whole.memory_used_bytes == 70000 * MEBIBYTE
+
+
+def test_in_a_container_the_parent_s_memory_is_not_permitted(rig):
+    rig.state.mig(0, 0, "1g.10gb", 9856, gi=9)
+    rig.state.fail("gpu0", "nvmlDeviceGetMemoryInfo_v2", NO_PERMISSION_FOR_MIG)
+    whole, instance = rig.read()
+    assert whole.absent["memory_used_bytes"] == "no_permission"
+    assert instance.memory_used_bytes == 9856 * MEBIBYTE // 2
+    assert (instance.identity.mig.memory_slices, instance.identity.mig.memory_slices_total) == (None, 8)
+
+
+def test_processes_of_an_instance_come_from_the_parent_where_the_driver_refuses_them(rig):
+    rig.state.mig(0, 0, "1g.10gb", 9856, gi=9)
+    rig.state.mig(0, 1, "1g.10gb", 9857, gi=11)
+    rig.state.processes("gpu0", (1, 100, 9, 0), (2, 200, 11, 0))
+    for slot in (0, 1):
+        rig.state.fail(f"gpu0/mig{slot}", "nvmlDeviceGetComputeRunningProcesses_v3", 3)
+        rig.state.fail(f"gpu0/mig{slot}", "nvmlDeviceGetComputeRunningProcesses_v2", 3)
+    whole, first, second = rig.read()
+    assert [p.pid for p in whole.processes] == [1, 2]
+    assert [p.pid for p in first.processes] == [1]
+    assert [p.pid for p in second.processes] == [2]
+    assert "processes" not in first.absent
+
+
+def test_instances_that_go_are_gone_and_new_ones_come_without_a_restart(rig):
+    old = rig.state.mig(0, 0, "1g.10gb", 9856, gi=9)
+    assert [gpu.identity.uuid for gpu in rig.read()] == [rig.state.uuid(0), old]
+    rig.read()
+    assert rig.stub.live_samples == 2
+    rig.state.drop("gpu0/mig0")
+    new = rig.state.mig(0, 3, "2g.20gb", 19968, gi=3)
+    readings = rig.read()
+    assert [(gpu.identity.uuid, gpu.lost) for gpu in readings] == [(rig.state.uuid(0), False), (new, False)]
+    assert rig.stub.live_samples == 1  # the old instance's are freed
+    rig.state.drop("gpu0/mig3")
+    rig.state.set("gpu0", mig_mode=0)
+    (whole,) = rig.read()
+    assert whole.identity.uuid == rig.state.uuid(0)
+
+
+def test_the_profile_is_built_from_slices_where_the_name_lacks_it(rig):
+    rig.state.mig(0, 0, "", 19968, gi=1)
+    rig.state.set("gpu0/mig0", name="NVIDIA H100 80GB HBM3", gpu_slices=2, compute_slices=1)
+    assert rig.read()[1].identity.mig.profile == "1c.2g.20gb"
+
+
+def test_instances_of_a_lost_gpu_are_lost_with_it(rig):
+    rig.state.count(2)
+    instance = rig.state.mig(0, 0, "1g.10gb", 9856, gi=9)
+    rig.read()
+    rig.state.fail("gpu0", "*", 15)
+    readings = rig.read()
+    assert {gpu.identity.uuid: gpu.lost for gpu in readings} == {
+        rig.state.uuid(1): False,
+        rig.state.uuid(0): True,
+        instance: True,
+    }
+
+
+# --- the recorder of real GPUs, run over the stub: what it writes may be committed ---
+
+
+QUICK = ["--passes", "2", "--interval", "0.15", "--settle", "0"]
+
+
+def test_a_recording_holds_the_readings_and_neither_uuids_nor_pids(rig, tmp_path):
+    rig.state.count(2)
+    instance = rig.state.mig(1, 0, "1g.10gb", 9856, gi=9)
+    rig.state.processes("gpu0", (3987654321, 1000))
+    file = tmp_path / "recording.json"
+    assert main([str(file), "--passes", "2", "--interval", "0.15"]) == 0
+    text = file.read_text()
+    for secret in (rig.state.uuid(0), rig.state.uuid(1), instance, "3987654321"):
+        assert secret not in text
+    passes = json.loads(text)["passes"]
+    assert len(passes) == 2
+    first, second, third = passes[1]["gpus"]
+    assert [gpu["identity"]["uuid"] for gpu in (first, second, third)] == [
+        "GPU-masked-0",
+        "GPU-masked-1",
+        "MIG-masked-2",
+    ]
+    assert third["identity"]["mig"]["parent_uuid"] == "GPU-masked-1"
+    assert first["processes"] == [{"pid": 1, "memory_bytes": 1000}]
+    assert first["dram_bandwidth_ratio"] == 0.625
+    assert first["xid_events_total"]["79"] == 0
+
+
+def test_without_a_gpu_nothing_is_written(rig, tmp_path, capsys):
+    rig.state.fail("sys", "nvmlInitWithFlags", 9)
+    file = tmp_path / "recording.json"
+    assert main([str(file), "--passes", "1"]) == 1
+    assert not file.exists()
+    assert "kernel driver is not loaded" in capsys.readouterr().err
+
+
+def test_a_recording_holds_each_gpus_peaks(rig, tmp_path):
+    rig.state.count(2)
+    rig.state.set("gpu1", name="NVIDIA Prototype", bus_width=6144)
+    rig.state.update("gpu1", {"pci_device_id": 0x123410DE})
+    file = tmp_path / "recording.json"
+    assert main([str(file), "--passes", "1"]) == 0
+    document = json.loads(file.read_text())
+    known, unknown = document["peaks"]
+    assert (known["uuid"], known["name"], known["origin"]) == ("GPU-masked-0", "H100 SXM 80GB", "nvml")
+    assert known["by_origin"] == {"catalogue": 3350e9, "nvml": pytest.approx(3352.32e9)}
+    assert known["flops"]["bf16"] == 989.5e12
+    assert (unknown["uuid"], unknown["origin"], unknown["flops"]) == ("GPU-masked-1", "nvml", {})
+    identity = document["passes"][0]["gpus"][0]["identity"]
+    assert [identity[key] for key in ("memory_bus_width_bits", "memory_clock_max_hertz", "sm_clock_max_hertz")] == [
+        5120, 2619e6, 1980e6,
+    ]  # fmt: skip
+    assert document["loads"] == []
+
+
+def test_a_recording_under_loads_holds_what_they_did_and_what_nvml_said_meanwhile(rig, tmp_path):
+    stub = CudaStub(tmp_path)
+    loads = (
+        Load("copy", "bytes", partial(copying, library=stub.path, size=1 << 16)),
+        Load("matmul", "flops", partial(multiplying, library=stub.path, blas=stub.path, size=16)),
+    )
+    rig.state.processes("gpu0", (3987654321, 1000))
+    file = tmp_path / "recording.json"
+    assert main([str(file), "--loads", *QUICK], loads) == 0
+    text = file.read_text()
+    assert rig.state.uuid(0) not in text
+    assert "3987654321" not in text
+    copy, matmul = json.loads(text)["loads"]
+    for one, unit in ((copy, "bytes"), (matmul, "flops")):
+        assert (one["unit"], one["uuid"], one["multiprocessors"]) == (unit, "GPU-masked-0", 132)
+        assert one["per_second"] > 0
+        # a baseline and two windows
+        gpus = [reading["gpus"][0] for reading in one["passes"]]
+        assert [gpu["tensor_activity_ratio"] for gpu in gpus[1:]] == [0.22, 0.22]
+        assert [gpu["clock_hertz"]["sm"] for gpu in gpus] == [1755e6] * 3
+    assert stub.left == 0
+
+
+def test_a_load_that_cannot_run_leaves_its_reason(rig, tmp_path, capsys):
+    loads = (Load("copy", "bytes", partial(copying, library="no-such-libcuda.so")),)
+    file = tmp_path / "recording.json"
+    assert main([str(file), "--loads", *QUICK], loads) == 0
+    (copy,) = json.loads(file.read_text())["loads"]
+    assert copy["load"] == "copy"
+    assert "no-such-libcuda.so cannot be used" in copy["why_not"]
+    assert "the copy loop did not run: no-such-libcuda.so" in capsys.readouterr().err
+
+
+def test_under_mig_no_load_runs(rig, tmp_path):
+    rig.state.mig(0, 0, "1g.10gb", 9856, gi=9)
+    file = tmp_path / "recording.json"
+    assert main([str(file), "--loads", *QUICK]) == 0
+    assert {one["why_not"] for one in json.loads(file.read_text())["loads"]} == {"no GPU that is not in MIG mode"}

@@ -1,4 +1,4 @@
-"""Engine processes behind a port: real processes and sockets, and a written /proc for what cannot be had here."""
+"""Whose processes: engines behind a port, what their environment names, what the exporter sees of the node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,26 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.gpus.processes import find_engine_pids, read_commands, read_listener_commands
+from llm_serving_exporter.gpus.ownership import Evidence, assign_gpus
+from llm_serving_exporter.gpus.processes import (
+    are_pids_of_here,
+    count_driver_gpus,
+    engine_pids_by_target,
+    explain_blindness,
+    find_engine_pids,
+    find_environment_gpus,
+    group_pids_by_pod,
+    is_in_first_pid_namespace,
+    is_local,
+    read_commands,
+    read_listener_commands,
+)
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuProcess, GpuReading, MigInstance
+from llm_serving_exporter.model.target import Identity, Target
+from llm_serving_exporter.settings.kinds import parse_url
+from tests.support.builders.configuration import load_flags
+from tests.support.builders.procfolders import OWN_PID_NAMESPACE, Process, write_proc_folder
+from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS
 
 # a server that starts a worker, tells its port and both pids, and ends with its standard input
@@ -189,3 +208,266 @@ def test_command_lines_that_are_not_to_be_had(tmp_path):
     assert read_commands([7, 8, 9, 10, 11], proc) == frozenset(), (
         "no parent, its own parent, a kernel's, nobody's, gone"
     )
+
+
+# --- GPUs that an engine's environment names ---
+
+
+ONE, TWO = (f"GPU-0a1b2c3d-0000-4000-8000-00000000000{n}" for n in (1, 2))
+SLICE = "MIG-0a1b2c3d-0000-4000-8000-000000000003"
+
+
+@check_rows(
+    ("given", "taken", "found"),
+    [
+        (ONE, None, (ONE,)),
+        (f"{TWO},{ONE}", None, (ONE, TWO)),
+        (f" {ONE} , {TWO} ", None, (ONE, TWO)),
+        (SLICE, None, (SLICE,)),
+        ("all", None, ()),
+        ("void", None, ()),
+        ("none", None, ()),
+        ("", None, ()),
+        (None, None, ()),
+        ("0,1", None, ()),
+        # a part of a UUID may be another card's
+        ("GPU-0a1b2c3d", None, ()),
+        (f"{ONE},1", None, ()),
+        # which of them the process takes
+        (f"{ONE},{TWO}", TWO, (TWO,)),
+        ("all", TWO, (TWO,)),
+        (f"{ONE},{TWO}", "0,1", (ONE, TWO)),
+        (f"{ONE},{TWO}", "1", ()),
+        (f"{ONE},{TWO}", "0,0", ()),
+        (ONE, "0", (ONE,)),
+        ("all", "0", ()),
+        # a process that is to see none: an engine on the CPU beside a GPU
+        (f"{ONE},{TWO}", "", ()),
+        (ONE, "", ()),
+        (ONE, "-1", ()),
+        (ONE, "NoDevFiles", ()),
+        (ONE, "1", ()),
+        (f"{ONE},{TWO}", "1,0", (ONE, TWO)),
+        (f"{ONE},{TWO}", "0,-1", ()),
+        # every card of the node by name, as a container that was given no card of its own may say it
+        (f"{ONE},all", None, ()),
+        (f"{ONE},", None, ()),
+    ],
+)
+def test_only_full_uuids_say_something(
+    tmp_path: Path, given: str | None, taken: str | None, found: tuple[str, ...]
+) -> None:
+    words = {"NVIDIA_VISIBLE_DEVICES": given, "CUDA_VISIBLE_DEVICES": taken, "NVIDIA_VISIBLE_DEVICES_BEFORE": SLICE}
+    environment = {name: value for name, value in words.items() if value is not None}
+    root = write_proc_folder(tmp_path, Process(7, environment=environment))
+    assert find_environment_gpus([7], root) == found
+
+
+def test_the_workers_of_an_engine_add_up(tmp_path: Path) -> None:
+    root = write_proc_folder(
+        tmp_path,
+        Process(7, environment={"NVIDIA_VISIBLE_DEVICES": "all"}),
+        Process(8, environment={"CUDA_VISIBLE_DEVICES": ONE}),
+        Process(9, environment={"CUDA_VISIBLE_DEVICES": TWO}),
+        Process(10, environment={"CUDA_VISIBLE_DEVICES": SLICE}, readable=False),
+    )
+    assert find_environment_gpus([7, 8, 9, 10, 11], root) == (ONE, TWO)
+
+
+def test_nothing_else_of_the_environment_gets_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    secret = "hunter2"  # the canary
+    root = write_proc_folder(
+        tmp_path, Process(7, environment={"HF_TOKEN": secret, "NVIDIA_VISIBLE_DEVICES": f"{ONE},{secret}"})
+    )
+    assert secret not in repr(find_environment_gpus([7], root)) + caplog.text
+    (root / "7/environ").write_bytes(b"\xff\xfe=\0" * 10 + b"NVIDIA_VISIBLE_DEVICES=" + ONE.encode())
+    assert find_environment_gpus([7], root) == (ONE,)
+
+
+@pytest.mark.process
+def test_a_real_process() -> None:
+    environment = {**os.environ, "NVIDIA_VISIBLE_DEVICES": ONE}
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            process.stdout.readline()
+            assert find_environment_gpus([process.pid]) == (ONE,)
+        finally:
+            process.communicate(b"\n", timeout=PATIENCE_SECONDS)
+
+
+# --- what the exporter sees of the node ---
+
+
+POD = "0a1b2c3d-0000-4000-8000-00000000000a"
+OTHER = "0a1b2c3d-0000-4000-8000-00000000000b"
+
+
+def gpu(name: str, *pids: int, **more: object) -> GpuReading:
+    return GpuReading(GpuIdentity(name, 0, ""), processes=tuple(GpuProcess(pid, None) for pid in pids), **more)
+
+
+def test_every_process_is_seen_only_in_the_first_pid_namespace(tmp_path: Path) -> None:
+    host, own = write_proc_folder(tmp_path / "host"), write_proc_folder(tmp_path / "own", namespace=OWN_PID_NAMESPACE)
+    assert is_in_first_pid_namespace(host)
+    assert not is_in_first_pid_namespace(own)
+    assert not is_in_first_pid_namespace(tmp_path / "missing")
+    cards = (gpu("GPU-1"), gpu("GPU-2"))
+    assert explain_blindness(cards, host) == ""
+    assert "PID namespace of its own" in explain_blindness(cards, own)
+    assert "hostPID" in explain_blindness(cards, own)
+
+
+def test_a_gpu_without_a_process_list_hides_its_users(tmp_path: Path) -> None:
+    host = write_proc_folder(tmp_path)
+    silent = GpuReading(GpuIdentity("GPU-2", 1, ""))
+    assert "1 of the 2 GPUs" in explain_blindness((gpu("GPU-1"), silent), host)
+    # one that is lost runs nothing; one in MIG mode is seen by its instances
+    assert explain_blindness((gpu("GPU-1"), GpuReading(GpuIdentity("GPU-2", 1, ""), lost=True)), host) == ""
+    cut = GpuReading(GpuIdentity("MIG-1", 1, "", mig=MigInstance(1, 0, "", "GPU-2", 1, 8)), processes=())
+    assert explain_blindness((silent, cut), host) == ""
+
+
+def test_a_container_that_is_given_some_of_the_nodes_gpus_does_not_see_who_uses_the_others(tmp_path: Path) -> None:
+    host = write_proc_folder(tmp_path / "host")
+    cards = (gpu("GPU-1"), gpu("GPU-2"))
+    assert "sees 2 of the node's 8 GPUs" in explain_blindness(cards, host, 8)
+    assert explain_blindness(cards, host, 2) == explain_blindness(cards, host, None) == ""
+    # two instances of one card are one
+    cut = [
+        GpuReading(GpuIdentity(f"MIG-{slot}", 0, "", mig=MigInstance(slot, 0, "", "GPU-1", 1, 8)), processes=())
+        for slot in (1, 2)
+    ]
+    assert "sees 1 of the node's 2 GPUs" in explain_blindness(cut, host, 2)
+    assert explain_blindness(cut, host, 1) == ""
+
+
+def test_pids_of_the_host_are_not_taken_for_those_of_a_namespace_of_its_own(tmp_path: Path) -> None:
+    host = write_proc_folder(tmp_path / "host", Process(7))
+    own = write_proc_folder(tmp_path / "own", Process(7), namespace=OWN_PID_NAMESPACE)
+    assert are_pids_of_here((gpu("GPU-1", 7, 4000),), host)
+    # pid 4000 is not here: the list is the host's, and 7 is somebody else
+    assert not are_pids_of_here((gpu("GPU-1", 7), gpu("GPU-2", 4000)), own)
+    assert are_pids_of_here((gpu("GPU-1", 7), GpuReading(GpuIdentity("GPU-2", 1, ""))), own)
+
+
+def test_the_processes_of_a_pod_are_known_by_their_cgroup(tmp_path: Path) -> None:
+    root = write_proc_folder(tmp_path, Process(7, pod=POD), Process(8, pod=POD), Process(9, pod=OTHER), Process(10))
+    # cgroupfs instead of systemd, and a static pod, which has no UID there
+    (root / "9/cgroup").write_text(f"4:cpu:/\n0::/kubepods/burstable/pod{OTHER}/3f4e5d\n")
+    (root / "10/cgroup").write_text("0::/kubepods.slice/kubepods-pod3ac44ef3a1c3b5d8.slice/x.scope\n")
+    (root / "11").mkdir()
+    assert group_pids_by_pod(root) == {POD: {7, 8}, OTHER: {9}}
+    assert group_pids_by_pod(tmp_path / "missing") == {}
+
+
+def test_the_port_of_an_engine_is_looked_up_in_its_pods_network(tmp_path: Path) -> None:
+    root = write_proc_folder(
+        tmp_path, Process(7, ports=[8000], pod=POD), Process(8, parent=7, pod=POD), Process(9, ports=[8001], pod=POD),
+        Process(10, ports=[8000], pod=OTHER), Process(11, ports=[8000]),
+    )  # fmt: skip
+    among = group_pids_by_pod(root)[POD]
+    assert find_engine_pids(8000, root, among=among) == {7, 8}
+    assert find_engine_pids(8001, root, among=among) == {9}
+    assert find_engine_pids(9999, root, among=among) == frozenset()
+    assert find_engine_pids(8000, root) == {11}
+    assert find_engine_pids(8000, root, among=frozenset()) == frozenset()
+
+
+def test_the_gpus_of_a_node_are_those_that_the_driver_holds(tmp_path: Path) -> None:
+    for name in ("0000:1b:00.0", "00000000:3B:00.0", "bind", "unbind", "module", "new_id"):
+        (tmp_path / name).mkdir()
+    assert count_driver_gpus(tmp_path) == 2
+    assert count_driver_gpus(tmp_path / "missing") is None
+    assert count_driver_gpus(tmp_path / "bind") is None
+
+
+# --- which targets are on this host, and which processes are theirs ---
+
+
+@check_rows(
+    ("url", "local"),
+    [
+        ("http://localhost:8000", True), ("http://vllm.localhost:8000", True), ("http://127.0.0.1:8000", True), ("http://127.8.8.8", True),
+        ("http://[::1]:8000", True), ("http://0.0.0.0:8000", True), ("https://[::]:8000", True), ("http://10.0.0.7:8000", False),
+        ("http://gpu-7:8000", False), ("http://localhost.example.com:8000", False), ("http://[fe80::1]:8000", False),
+        ("http://128.0.0.1", False), ("http://[::ffff:127.0.0.1]:8000", True), ("http://[::ffff:10.0.0.7]:8000", False),
+        ("http://[::ffff:0.0.0.0]:8000", True), ("http://LOCALHOST:8000", True), ("http://localhost.:8000", True),
+        ("http://localhost.localdomain:8000", True), ("http://ip6-localhost:8000", True), ("http://ip6-loopback:8000", True),
+        ("http://localhost6:8000", True), ("http://notlocalhost:8000", False), ("http://localdomain:8000", False),
+    ],
+)  # fmt: skip
+def test_loopback_is_local(url: str, local: bool) -> None:
+    """For GPU attribution and for the configuration alike."""
+    assert is_local(Target("a", url), "web-3") is local
+    assert parse_url(url).is_local("web-3") is local
+
+
+@check_rows(
+    ("own_name", "host", "local"),
+    [
+        ("gpu-7", "gpu-7", True), ("gpu-7", "GPU-7", True), ("Gpu-7", "gpu-7", True), ("gpu-7", "gpu-7.", True), ("gpu-7", "gpu-70", False),
+        ("gpu-7.example.com", "gpu-7.example.com", True), ("gpu-7.example.com", "gpu-7.example.com.", True),
+        # a short name resolves within the own domain
+        ("gpu-7.example.com", "gpu-7", True), ("gpu-7.example.com", "gpu-8", False), ("gpu-7.example.com", "gpu-7.example", False),
+        # a host, or a pod, of another domain may have the same short name
+        ("gpu-7", "gpu-7.example.com", False), ("vllm-0", "vllm-0.b.svc", False), ("gpu-7.example.com", "gpu-7.example.org", False),
+        ("", "gpu-7", False), ("10.0.0.7", "10.0.0.7", True),
+    ],
+)  # fmt: skip
+def test_the_own_host_name_is_local_with_its_domain_and_without(own_name: str, host: str, local: bool) -> None:
+    url = f"http://{host}:8000"
+    assert is_local(Target("a", url), own_name) is local
+    assert parse_url(url).is_local(own_name) is local
+
+
+def test_the_systems_host_name_is_taken_where_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "gpu-7")
+    assert is_local(Target("a", "http://gpu-7:8000"))
+    assert not is_local(Target("a", "http://gpu-8:8000"))
+
+
+def test_the_gpus_of_a_target_under_the_own_host_name_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is local to the configuration, so it is to the attribution: not "set gpus or gpu_count" for a target that is here."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "gpu-7")
+    gpus = (GpuReading(GpuIdentity("GPU-1", 0, "NVIDIA H100 80GB HBM3")),)
+    for url in ("http://gpu-7:9", "http://[::ffff:127.0.0.1]:9"):
+        (target,) = load_flags("--target", url, host_name="gpu-7").targets
+        assert target.nodes == ("gpu-7",)
+        found = assign_gpus((target,), gpus, Evidence(engine_pids_by_target((target,))), {})[target.name]
+        assert (found.uuids, found.origin, found.why) == (("GPU-1",), "only_target", "")
+
+
+def test_the_processes_behind_a_local_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        found = engine_pids_by_target(
+            (
+                Target("here", f"http://127.0.0.1:{port}"),
+                Target("there", f"http://10.255.255.1:{port}"),
+                Target("closed", "http://127.0.0.1:9"),
+            )
+        )
+    assert os.getpid() in found["here"]
+    assert found["closed"] == frozenset()
+    assert set(found) == {"here", "closed"}
+
+
+def test_the_processes_of_a_pod_are_its_targets(tmp_path: Path) -> None:
+    one, two = (f"0a1b2c3d-0000-4000-8000-00000000000{n}" for n in (1, 2))
+    root = write_proc_folder(
+        tmp_path, Process(7, ports=[8000], pod=one), Process(8, parent=7, pod=one), Process(20, ports=[8000], pod=two),
+        Process(21, ports=[8001], pod=two), Process(22, parent=21, pod=two),
+    )  # fmt: skip
+
+    def target(name: str, port: int, uid: str) -> Target:
+        return Target(name, f"http://10.1.1.1:{port}", identity=Identity(namespace="n", pod=name, pod_uid=uid))
+
+    targets = (target("a", 8000, one), target("b", 8000, two), target("c", 8001, two), target("d", 8002, two))
+    found = engine_pids_by_target(targets, proc_root=root)
+    # alone in its pod all of it is its own, also what cannot be seen to listen; "d" listens nowhere
+    assert found == {"a": {7, 8}, "b": {20}, "c": {21, 22}}
+    assert engine_pids_by_target((target("a", 9999, one),), proc_root=root) == {"a": {7, 8}}
+    elsewhere = target("e", 8000, "0a1b2c3d-0000-4000-8000-00000000000e")
+    assert engine_pids_by_target((elsewhere, Target("far", "http://10.1.1.1:8000")), proc_root=root) == {}

@@ -1,11 +1,21 @@
-"""What a healthy GPU shows: every field, its unit, and what an older driver or a smaller card lacks."""
+"""What a healthy GPU shows: every field and its unit, clocks that are held, what cannot be true, what an older driver lacks."""
 
 from __future__ import annotations
 
+from math import inf, nan
+
 import pynvml
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from llm_serving_exporter.gpus.calls import WRAP_32_BITS, Total, Totals
 from llm_serving_exporter.gpus.inventory import peak_bandwidth_bytes_per_second
+from llm_serving_exporter.gpus.reading import HELD_NANOSECONDS
+from llm_serving_exporter.gpus.source import drop_implausible
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.sample import Attempt, Stage
+from llm_serving_exporter.render.sentences import why_gpu_absent
 from tests.nvml_stub.stub import ALL_LINKS, MEBIBYTE
 from tests.support.rows import check_rows
 
@@ -86,12 +96,7 @@ def test_every_reading_comes_in_base_units(rig):
     assert gpu.nvlink_bytes_total == {"tx": 4096 * 1024, "rx": 8192 * 1024}
     assert [(p.pid, p.memory_bytes) for p in gpu.processes] == [(4242, 123456789), (4243, None)]
     # GPM has one sample so far
-    assert set(gpu.absent) == {
-        "dram_bandwidth_ratio",
-        "sm_activity_ratio",
-        "tensor_activity_ratio",
-        "xid_events_total",
-    }
+    assert set(gpu.absent) == {"dram_bandwidth_ratio", "sm_activity_ratio", "tensor_activity_ratio", "xid_events_total"}
 
 
 def test_the_pass_says_when_and_by_which_driver(rig):
@@ -259,14 +264,10 @@ def test_a_field_of_an_unknown_type_is_not_guessed_at(rig):
 @pytest.mark.parametrize(
     ("scripted", "celsius"),
     [
-        ("uint 70", 70.0),
-        ("int 71", 71.0),
-        ("ushort 72", 72.0),
-        ("ull 73", 73.0),
-        ("double 74.5", 74.5),
+        ("uint 70", 70.0), ("int 71", 71.0), ("ushort 72", 72.0), ("ull 73", 73.0), ("double 74.5", 74.5),
         ("int -3", None),
     ],
-)
+)  # fmt: skip
 def test_field_values_are_read_by_their_type(rig, scripted, celsius):
     rig.state.update("gpu0", {"field:82": scripted})
     assert rig.read()[0].temperature_celsius.get("memory") == celsius
@@ -278,3 +279,110 @@ def test_two_gpus_are_told_apart(rig):
     first, second = rig.read()
     assert (first.identity.uuid, second.identity.uuid) == (rig.state.uuid(0), rig.state.uuid(1))
     assert (first.power_watts, second.power_watts) == (pytest.approx(612.345), pytest.approx(100.0))
+
+
+# --- how long the driver says that it held the clocks ---
+
+
+def test_seconds_by_reason(rig):
+    rig.state.update("gpu0", {"field:74": "ull 12500000000", "field:75": "ull 0", "field:271": "ull 2000000000"})
+    (gpu,) = rig.read()
+    assert gpu.held_seconds_total == pytest.approx(
+        {"sw_power_cap": 12.5, "thermal": 0.0, "hw_power_brake_slowdown": 2.0}
+    )
+    rig.state.update("gpu0", {"field:74": "ull 17500000000"})
+    (gpu,) = rig.read()
+    assert gpu.held_seconds_total["sw_power_cap"] == pytest.approx(17.5)
+
+
+def test_a_driver_that_lacks_them(rig):
+    (gpu,) = rig.read()
+    assert gpu.held_seconds_total == {}
+    assert gpu.slowdown["sw_power_cap"] is True, "it still names what holds them now"
+
+
+def test_the_numbers_are_nvmls():
+    """Newer bindings have the names; older ones lack them, so that the numbers stand in the code."""
+    names = {
+        "sw_power_cap": "NVML_FI_DEV_PERF_POLICY_POWER", "thermal": "NVML_FI_DEV_PERF_POLICY_THERMAL",
+        "sw_thermal_slowdown": "NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN",
+        "hw_thermal_slowdown": "NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN",
+        "hw_power_brake_slowdown": "NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN",
+    }  # fmt: skip
+    known = {reason: getattr(pynvml, name) for reason, name in names.items() if hasattr(pynvml, name)}
+    assert known
+    assert known == {reason: HELD_NANOSECONDS[reason][0] for reason in known}
+
+
+# --- what a driver says of a GPU and cannot be true is absent, with its reason ---
+
+
+WHO = GpuIdentity("GPU-0", 0, "NVIDIA H100 80GB HBM3")
+
+
+def dropped(**values: object) -> GpuReading:
+    gpu = GpuReading(WHO, power_watts=300.0, **values)
+    found = drop_implausible(GpuReadings(Attempt(Stage.GPU, None, "", 0.0, 0.0), "nvml", 0.0, (gpu,)))
+    assert found.gpus[0].power_watts == 300.0
+    return found.gpus[0]
+
+
+@check_rows("value", [nan, inf, -1.0, 1e308])
+@check_rows("field", ["energy_joules_total", "busy_ratio", "dram_bandwidth_ratio", "memory_used_bytes"])
+def test_a_value_outside_its_range_is_absent(field: str, value: float) -> None:
+    found = dropped(**{field: value})
+    assert getattr(found, field) is None
+    assert found.absent == {field: "implausible"}
+    assert "cannot be true" in why_gpu_absent("implausible")
+
+
+def test_of_several_values_the_others_stay() -> None:
+    found = dropped(temperature_celsius={"gpu": 61.0, "memory": 1e9})
+    assert found.temperature_celsius == {"gpu": 61.0}
+    assert found.absent == {"temperature_celsius.memory": "implausible"}
+
+
+def test_what_can_be_stays_as_it_is() -> None:
+    gpu = GpuReading(WHO, busy_ratio=1.0, temperature_celsius={"gpu": -5.0}, xid_events_total={79: 1}, lost=False)
+    readings = GpuReadings(Attempt(Stage.GPU, None, "", 0.0, 0.0), "nvml", 0.0, (gpu,))
+    assert drop_implausible(readings).gpus[0] is gpu
+
+
+# --- totals over counters that wrap and restart ---
+
+
+@check_rows(
+    ("raws", "totals"),
+    [
+        pytest.param([5, 5, 9], [5, 5, 9], id="starts at the raw value"),
+        pytest.param([WRAP_32_BITS - 1, 0], [WRAP_32_BITS - 1, WRAP_32_BITS], id="wraps"),
+        pytest.param([100, 40], [100, WRAP_32_BITS + 40], id="a fall below 32 bits is a wrap"),
+        pytest.param(
+            [WRAP_32_BITS + 7, 40, 50], [WRAP_32_BITS + 7, WRAP_32_BITS + 47, WRAP_32_BITS + 57], id="restarts"
+        ),
+    ],
+)
+def test_totals(raws, totals):
+    total = Total()
+    assert [total.update(raw) for raw in raws] == totals
+
+
+@given(st.integers(0, WRAP_32_BITS - 1), st.lists(st.integers(0, WRAP_32_BITS - 1), max_size=30))
+def test_a_32_bit_counter_read_often_enough_gives_the_exact_total(first, steps):
+    total, true = Total(), first
+    assert total.update(first) == first
+    for step in steps:
+        true += step
+        assert total.update(true % WRAP_32_BITS) == true
+
+
+@given(st.lists(st.integers(0, 1 << 64), min_size=1, max_size=30))
+def test_a_total_never_falls(raws):
+    total = Total()
+    seen = [total.update(raw) for raw in raws]
+    assert seen == sorted(seen)
+
+
+def test_totals_are_kept_apart_by_name():
+    totals = Totals()
+    assert (totals.update("tx", 5), totals.update("rx", 7), totals.update("tx", 6)) == (5, 7, 6)

@@ -15,7 +15,7 @@ from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.models import parse
 from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.target import ModelSettings
-from tests.support.models import flagship_models, hybrid_models, moe_models
+from tests.support.models import published
 from tests.support.paths import ROOT
 from tests.support.quick import keep_quick
 from tests.support.waiting import PATIENCE_SECONDS
@@ -41,8 +41,8 @@ MIXED = {"quantization": {"quant_algo": "MIXED_PRECISION", "kv_cache_quant_algo"
     f"model.layers.{layer}.mlp.experts.{expert}.{name}": {"quant_algo": "NVFP4", "group_size": 16}
     for layer in range(48) for expert in range(4) for name in ("gate_proj", "up_proj", "down_proj")
 }}}  # fmt: skip
-DEEPSEEK = moe_models.TABLE["DeepSeek-V3"][0]
-QWEN = moe_models.TABLE["Qwen3-30B-A3B"][0]
+DEEPSEEK = published.DEEPSEEK_V3
+QWEN = published.QWEN3_30B
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -73,9 +73,9 @@ def _same(one: ModelFacts, other: ModelFacts) -> bool:
             ({**QWEN, **NOISE}, None, 600),
             ({**DEEPSEEK, **NOISE}, NVFP4, 900),
             ({**QWEN, **NOISE}, MIXED, 900),
-            (flagship_models.KIMI_K3, None, 2000),
-            (hybrid_models.NEMOTRON_3_NANO, None, 900),
-            (hybrid_models.QWEN3_5_35B_A3B, None, 900),
+            (published.KIMI_K3, None, 2000),
+            (published.NEMOTRON_3_NANO, None, 900),
+            (published.QWEN3_5_35B_A3B, None, 900),
         ],
         lambda one: one[2] == 600 or one[1] is NVFP4,
     ),

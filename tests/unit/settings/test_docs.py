@@ -64,15 +64,11 @@ def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:
     ]
     found = [
         (
-            config.dcgm is not None,
-            len(config.runtimes),
-            len(config.discovery),
-            len(config.expected_replicas),
-            config.drill_result_file,
-            config.target_labels,
+            config.dcgm is not None, len(config.runtimes), len(config.discovery), len(config.expected_replicas),
+            config.drill_result_file, config.target_labels,
         )
         for config in loaded
-    ]
+    ]  # fmt: skip
     assert found == [
         (False, 0, 0, 0, None, ("namespace", "team")),
         (True, 0, 0, 0, None, ()),
@@ -95,8 +91,6 @@ def test_the_example_loads_and_sets_what_it_shows() -> None:
 
 def test_the_example_of_dcgm_loads_without_its_comment_marks(tmp_path: Path) -> None:
     block = re.search(r"^# dcgm:\n(#   .*\n)+", EXAMPLE.read_text(), re.MULTILINE)
-    assert block is not None
     config = load_text(tmp_path, re.sub("^# ", "", block[0], flags=re.MULTILINE), "--target", "a:1")
-    assert config.dcgm is not None
     assert (config.dcgm.url, config.dcgm.interval_seconds) == ("http://localhost:9400", 30.0)
     assert config.dcgm.http.bearer_token == Secret(file=str(tmp_path / "token"))

@@ -1,4 +1,4 @@
-"""What a usable configuration becomes."""
+"""What a usable configuration becomes; the `model` block of a target; which shard a pod has."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 import trustme
 
+from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ConfigError
+from llm_serving_exporter.facts import loader
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.target import ExpectedReplicas, Role, Secret, Target
+from llm_serving_exporter.model.target import ExpectedReplicas, ModelSettings, Role, Secret, Shard, Target, find_shard
 from llm_serving_exporter.settings.config import Config, effective
 from tests.support.builders.configuration import load_flags, load_text, problems_of, problems_of_flags
 from tests.support.builders.recordings import page
@@ -401,3 +403,154 @@ def test_two_models_of_one_server_are_two_targets(tmp_path: Path) -> None:
         "/metrics?model=m1&autoload=false",
         "/metrics?model=m2&autoload=false",
     ]
+
+
+# --- the `model` block of a target, GPU names and formats: what is taken, and from where ---
+
+
+def model(folder: Path, text: str) -> ModelSettings:
+    config = load_text(folder, f"targets: [{{url: 'http://a:8000', model: {text}}}]\n")
+    return config.targets[0].model
+
+
+@check_rows(
+    ("text", "expected"),
+    [
+        ("Llama-3.1-8B", ModelSettings(name="Llama-3.1-8B")),
+        ("meta-llama/Llama-3.1-8B", ModelSettings(name="meta-llama/Llama-3.1-8B")),
+        ("/models/a", ModelSettings(config="/models/a")),
+        ("{config: /models/a/config.json}", ModelSettings(config="/models/a/config.json")),
+        (
+            "{name: a, weight_format: FP8, kv_cache_dtype: fp8-e5m2}",
+            ModelSettings(name="a", weight_format="FP8", kv_cache_dtype="fp8-e5m2"),
+        ),
+        ("{weight_format: q4_k_m, state_dtype: auto}", ModelSettings(weight_format="q4_k_m", state_dtype="auto")),
+        ("{kv_cache_dtype: auto, state_dtype: float32}", ModelSettings(kv_cache_dtype="auto", state_dtype="float32")),
+        ("{}", ModelSettings()),
+    ],
+)  # fmt: skip
+def test_a_block_or_a_text_alone(tmp_path: Path, text: str, expected: ModelSettings) -> None:
+    assert model(tmp_path, text) == expected
+
+
+@check_rows("text", ["./m", "../m", "{config: m}", "{config: ./m}"])
+def test_relative_paths_are_of_the_file(tmp_path: Path, text: str) -> None:
+    found = model(tmp_path, text).config
+    assert found is not None
+    assert Path(found).resolve() in ((tmp_path / "m").resolve(), (tmp_path / "../m").resolve())
+
+
+def test_defaults_and_the_more_specific_target(tmp_path: Path) -> None:
+    text = (
+        "target_defaults: {gpu_model: H100 SXM, model: {name: a, weight_format: fp8}}\n"
+        "targets: ['http://a:8000', {url: 'http://b:8000', gpu_model: L40S, model: {name: b}}]\n"
+    )
+    first, second = load_text(tmp_path, text).targets
+    assert (first.gpu_model, first.model) == ("H100 SXM", ModelSettings(name="a", weight_format="fp8"))
+    assert second.gpu_model == "L40S"
+    assert second.model.name == "b"
+
+
+@pytest.mark.parametrize("text", ["8", "1.5", "true"])
+def test_formats_are_texts(tmp_path: Path, text: str) -> None:
+    for key in ("weight_format", "kv_cache_dtype", "state_dtype"):
+        (problem,) = problems_of(tmp_path, f"targets: [{{url: 'http://a:8000', model: {{{key}: {text}}}}}]\n")
+        assert problem.startswith(f"targets[0].model.{key}: ")
+
+
+def test_state_dtypes_that_are_taken_hold_at_the_lookup() -> None:
+    """ "auto" is the config's own, else the model's dtype, as vLLM has it."""
+
+    def bytes_of(name: str, dtype: str | None) -> float:
+        return loader.model_facts(ModelSettings(name=name, state_dtype=dtype)).state_bytes_per_element
+
+    assert [bytes_of("Jamba-v0.1", dtype) for dtype in (None, "auto", "AUTO", "BF16", "float32")] == [
+        4.0, 2.0, 2.0, 2.0, 4.0,
+    ]  # fmt: skip
+
+
+def test_a_gpu_that_a_discovered_target_names_and_nobody_knows_costs_no_target(tmp_path: Path) -> None:
+    (tmp_path / "sd.yml").write_text("- {targets: ['a:1', 'b:1'], labels: {gpu_model: 'Future GPU 9000'}}\n")
+    config = load_text(tmp_path, "file_sd: [{files: [sd.yml]}]\n")
+    found = Discovery(config.discovery).targets((), ())
+    assert [target.gpu_model for target in found.targets] == ["Future GPU 9000"] * 2
+    assert list(found.problems) == []
+
+
+def test_what_names_nothing_reads_no_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader.gpu_catalogue.cache_clear()
+    monkeypatch.setattr(loader, "model_catalogue", None)
+    load_text(tmp_path, "targets: ['http://a:8000']\n")
+    assert loader.gpu_catalogue.cache_info().currsize == 0
+
+
+# --- `shard`: how it is written, and which one a pod of a StatefulSet has ---
+
+
+TARGET = ("--target", "a:1")
+
+
+def test_the_second_of_four() -> None:
+    assert load_flags(*TARGET).shard is None
+    assert load_flags(*TARGET, "--shard", "2/4").shard == Shard(2, 4)
+    assert load_flags(*TARGET, "--shard", "1/1").shard == Shard(1, 1)
+    assert load_flags(*TARGET, "--shard", "256/256").shard == Shard(256, 256)
+
+
+@check_rows(
+    ("written", "expected"),
+    [
+        ("0/4", "there is no shard 0 of 4. Shards count from 1: write 1/4 to 4/4."),
+        ("5/4", "there is no shard 5 of 4. Shards count from 1: write 1/4 to 4/4."),
+        ("1/0", "0 shards are out of range. Write 1 to 256 shards."),
+        ("1/257", "257 shards are out of range. Write 1 to 256 shards."),
+        *(
+            (
+                text,
+                f'"{text}" is not a shard. Write 2/4 for the second of four, or ordinal/4 in the pods of a StatefulSet with 4 replicas.',
+            )
+            for text in ("2", "2/", "/4", "-1/4", "2/4/8", "two/4", "2 / 4", "٢/٤", "2.0/4", "ordinal", "99999999/4")
+        ),
+    ],
+)
+def test_nonsense_is_refused(written: str, expected: str) -> None:
+    assert problems_of_flags(*TARGET, f"--shard={written}") == [f"flag --shard: {expected}"]
+
+
+@pytest.mark.parametrize("ordinal", [0, 1, 3])
+def test_a_pod_of_a_statefulset_has_the_shard_of_its_ordinal(ordinal: int, tmp_path: Path) -> None:
+    by_name = load_flags(*TARGET, "--shard=ordinal/4", host_name=f"exporter-eu-1-{ordinal}")
+    assert by_name.shard == Shard(ordinal + 1, 4)
+    # with hostNetwork the host name is the node's
+    environ = {"POD_NAME": f"exporter-{ordinal}"}
+    assert load_flags(*TARGET, "--shard=ordinal/4", environ=environ, host_name="node-9").shard == Shard(ordinal + 1, 4)
+    assert load_text(tmp_path, "shard: ordinal/4\ntargets: [a:1]\n", environ=environ).shard == Shard(ordinal + 1, 4)
+
+
+def test_a_pod_beyond_the_last_shard_does_not_start() -> None:
+    # it would read what another one reads
+    assert problems_of_flags(*TARGET, "--shard=ordinal/4", environ={"POD_NAME": "exporter-4"}) == [
+        'flag --shard: the pod "exporter-4" has the ordinal 4, but the ordinals of 4 shards end at 3. '
+        "Give the StatefulSet as many replicas as there are shards, starting at 0."
+    ]
+
+
+@check_rows("name", ["exporter-7d9f8b6c5-x2x4z", "exporter", "-", "exporter-1a", "exporter-12345678901"])
+def test_a_pod_without_an_ordinal_does_not_start(name: str) -> None:
+    (problem,) = problems_of_flags(*TARGET, "--shard=ordinal/4", environ={"POD_NAME": name})
+    assert problem.startswith(f'flag --shard: the pod\'s name "{name}" does not end in an ordinal')
+
+
+def test_the_bound_on_configured_targets_is_that_of_the_shard(tmp_path: Path) -> None:
+    text = "targets:\n" + "".join(f"- a{number}:1\n" for number in range(3000))
+    assert len(load_text(tmp_path, text, "--shard", "1/2").targets) == 3000
+    (problem,) = problems_of(tmp_path, text)
+    assert "3000 targets are more than 2000. Share them among several exporters" in problem
+
+
+def test_shards_of_one_fleet_have_one_hash() -> None:
+    # a hash that differs is how a person finds the replica that still has the configuration of before
+    first, second = (load_flags(*TARGET, "--shard", f"{number}/2") for number in (1, 2))
+    assert first.config_hash == second.config_hash
+    assert effective(second)["shard"] == {"number": 2, "count": 2}
+    assert find_shard("a:1", 2) in (1, 2)

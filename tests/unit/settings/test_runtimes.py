@@ -1,16 +1,22 @@
-"""Tables of the configuration file: what they become, whose pages they read, what is odd about them."""
+"""Tables of the configuration file: what they become, whose pages they read, what is odd about them; docs/mapping.md works as it says."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llm_serving_exporter.cli import main
+from llm_serving_exporter.commands.once import as_table
 from llm_serving_exporter.discovery.prometheus_sd import SectionFiles
+from llm_serving_exporter.engines.check import FIELDS
+from llm_serving_exporter.engines.hooks import HOOKS
 from llm_serving_exporter.engines.mapping import (
     Aggregate,
     Fingerprint,
@@ -26,7 +32,14 @@ from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.sample import FailureReason
-from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.snapshot import (
+    COUNTER_FIELDS,
+    GAUGE_FIELDS,
+    HISTOGRAM_FIELDS,
+    LABELLED_COUNTER_FIELDS,
+    Absence,
+    Quality,
+)
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.tenants import TenantKind
 from llm_serving_exporter.settings.config import effective
@@ -34,8 +47,9 @@ from llm_serving_exporter.settings.options import Host
 from llm_serving_exporter.settings.runtimes import ROW_COLUMNS, ROW_KEYS, RUNTIME_COLUMNS, RUNTIME_KEYS
 from tests.support.builders.configuration import load_text, problems_of
 from tests.support.builders.recordings import page
+from tests.support.paths import ROOT
 from tests.support.rows import check_rows
-from tests.support.servers.replica import readings
+from tests.support.servers.replica import Replica, readings
 
 ROWS = """
   rows:
@@ -331,10 +345,7 @@ def test_hooks_give_what_takes_code(tmp_path: Path) -> None:
             },
             'runtimes[0].rows[2].field: there is no field "requests_runing". Did you mean requests_running?',
         ),
-        (
-            {"- name: acme": "- name: acme\n  hooks: vlm"},
-            "runtimes[0].hooks:",
-        ),
+        ({"- name: acme": "- name: acme\n  hooks: vlm"}, "runtimes[0].hooks:"),
         (
             {"- name: acme": "- name: acme\n  flags: {batch_limit: --max_seqs}"},
             'runtimes[0].flags.batch_limit: "--max_seqs" is not a flag. Write one such as --max-num-seqs, with - for _.',
@@ -351,10 +362,7 @@ def test_hooks_give_what_takes_code(tmp_path: Path) -> None:
             {"- name: acme": "- name: acme\n  missing: {requests_running: no gauge}"},
             "runtimes[0].missing.requests_running: the field has a row. Keep one of them.",
         ),
-        (
-            {"- name: acme": "- name: acme\n  page: json"},
-            "runtimes[0].page:",
-        ),
+        ({"- name: acme": "- name: acme\n  page: json"}, "runtimes[0].page:"),
         (
             {"- name: acme": "- name: acme\n  no_tenant: [none, 0]"},
             "runtimes[0].no_tenant[1]: YAML reads this value as a number, not as text. Put it in double quotes.",
@@ -442,9 +450,7 @@ def test_the_effective_configuration_and_its_hash_cover_it(tmp_path: Path) -> No
         ),
         (
             ACME.replace("  fingerprints: acme_tokens_total\n", ""),
-            [
-                "runtimes[0]: not used: it has no fingerprints to be recognised by, and no target has runtime: acme",
-            ],
+            ["runtimes[0]: not used: it has no fingerprints to be recognised by, and no target has runtime: acme"],
         ),
         (
             ACME.replace("fingerprints: acme_tokens_total", "fingerprints: [acme_a, 'vllm:generation_tokens']"),
@@ -483,7 +489,6 @@ def test_thresholds_are_held_against_the_buckets_of_the_runtimes_that_targets_ha
 def test_its_pages_are_recognised_and_read(tmp_path: Path) -> None:
     found = readings([{"/metrics": PAGE}], runtimes=tables(tmp_path, ACME))[0]
     assert (found.page.up, found.server.runtime) == (True, "acme")
-    assert found.page.snapshot is not None
     (engine,) = found.page.snapshot.engines
     assert (engine.decode_tokens_total, engine.requests_running, engine.requests_waiting) == (640.0, 3.0, None)
     assert readings([{"/metrics": PAGE}])[0].page.up is False
@@ -496,7 +501,6 @@ def test_a_class_of_statuses_is_renamed_where_a_status_is_not(tmp_path: Path) ->
         PAGE + "# TYPE acme_done counter\n" + "".join(f'acme_done{{code="{code}"}} {n}\n' for code, n in codes.items())
     )
     found = readings([{"/metrics": page_of}], runtimes=tables(tmp_path, f"{ACME}{row}"))[0]
-    assert found.page.snapshot is not None
     finished = found.page.snapshot.engines[0].requests_finished_total
     assert finished == {"success": 3.0, "abort": 8.0, "503": 16.0, "40": 64.0, "４04": 128.0}
 
@@ -507,7 +511,6 @@ def test_a_series_that_fits_all_patterns_of_one_mapping_is_no_users(tmp_path: Pa
     counted = "".join(f"acme_tokens_total{{{labels}}} {10**place}\n" for place, labels in enumerate(series))
     page_of = f"# TYPE acme_tokens_total counter\n{counted}# TYPE acme_running gauge\nacme_running 3\n"
     found = readings([{"/metrics": page_of}], runtimes=tables(tmp_path, text))[0]
-    assert found.page.snapshot is not None
     assert found.page.snapshot.engines[0].decode_tokens_total == 110.0
 
 
@@ -524,7 +527,6 @@ def test_a_label_may_be_what_tells_it(tmp_path: Path) -> None:
 def test_without_fingerprints_only_the_setting_makes_a_page_its(tmp_path: Path) -> None:
     own = tables(tmp_path, ACME.replace("  fingerprints: acme_tokens_total\n", ""))
     unread = readings([{"/metrics": PAGE}], runtimes=own)[0]
-    assert unread.page.last is not None
     assert unread.page.last.reason is FailureReason.UNKNOWN_RUNTIME
     assert readings([{"/metrics": PAGE}], runtimes=own, runtime="acme")[0].page.up is True
 
@@ -558,14 +560,11 @@ def test_a_fork_that_renamed_everything_needs_no_row(tmp_path: Path) -> None:
     found = readings([{"/metrics": vllm.replace(b"vllm:", b"fork_")}], runtimes=own)[0]
     plain = readings([{"/metrics": vllm}], runtimes=own)[0]
     assert (found.server.runtime, plain.server.runtime) == ("fork", "vllm")
-    assert found.page.snapshot is not None
-    assert plain.page.snapshot is not None
     assert found.page.snapshot.engines == plain.page.snapshot.engines
 
 
 def test_what_a_row_lacks_on_the_page_says_so(tmp_path: Path) -> None:
     found = readings([{"/metrics": PAGE.split("# TYPE acme_running")[0]}], runtimes=tables(tmp_path, ACME))[0]
-    assert found.page.snapshot is not None
     assert found.page.snapshot.absent["requests_running"] is Absence.NOT_EXPORTED
 
 
@@ -601,3 +600,120 @@ def read_anything(folder: Path, rows: object, rest: dict[str, object]) -> None:
         json.dumps(effective(config))
     # a problem has its place below the table, and what to do
     assert all(problem.path.startswith("runtimes[0]") and problem.what for problem in problems)
+
+
+# --- docs/mapping.md: the example works as it is told there, and the tables have every key ---
+
+
+DOCUMENT = (ROOT / "docs/mapping.md").read_text()
+DOCUMENTED_PAGE, LATER = (dedent(block) for block in re.findall(r"```text\n(.*?)```", DOCUMENT, re.DOTALL))
+CONFIG, BROKEN, FORK = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
+CHECKED, ONCE, ERRORS = re.findall(r"```console\n(.*?)```", DOCUMENT, re.DOTALL)
+
+
+def moved_on() -> str:
+    """The page with its later lines in the places of those of the same series."""
+    later = {line.rpartition(" ")[0]: line for line in LATER.splitlines()}
+    lines = DOCUMENTED_PAGE.splitlines()
+    assert later.keys() <= {line.rpartition(" ")[0] for line in lines}
+    return "".join(f"{later.get(line.rpartition(' ')[0], line)}\n" for line in lines)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_check_config_says_what_the_page_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "exporter.yml").write_text(CONFIG)
+    assert main(["check-config", "--config.file", "exporter.yml"]) == 0
+    said = capsys.readouterr()
+    assert said.out == CHECKED
+    assert said.err == ""
+
+
+def test_once_says_what_the_page_says(folder: Path) -> None:
+    config = load_text(folder, CONFIG)
+    with Replica() as server:
+        steps = [{"/metrics": DOCUMENTED_PAGE}, {"/metrics": moved_on()}]
+        found = readings(steps, seconds=5.0, runtimes=config.runtimes, replica=server)
+        table = as_table(found[-1]).replace(server.url, config.targets[0].url)
+    assert table.replace("replica-0:", f"{config.targets[0].name}:", 1).startswith(ONCE)
+
+
+def test_the_figures_are_those_of_the_page(folder: Path) -> None:
+    found = readings([{"/metrics": DOCUMENTED_PAGE}], runtimes=load_text(folder, CONFIG).runtimes)[0]
+    (engine,) = found.page.snapshot.engines
+    assert (engine.model_name, engine.engine) == ("tiny", "0")
+    # 52,000 prompt tokens, 12,000 of them from the cache; 480 of 480 + 1,568 blocks of 16 tokens
+    assert (engine.prompt_tokens_total, engine.prefill_tokens_total) == (52_000.0, 40_000.0)
+    assert (engine.kv_cache_usage_ratio, engine.kv_cache_capacity_tokens) == (480 / 2048, 32_768.0)
+    assert engine.requests_finished_total == {"success": 240.0, "abort": 3.0}
+    assert engine.batch_limit_requests == 8.0
+    histogram = engine.time_to_first_token_seconds
+    assert (histogram.edges, histogram.sum) == ((0.1, 1.0, 2.5), 48.0)
+    assert found.page.snapshot.process_start_unix_seconds == 1_795_140_000.0
+    assert found.page.snapshot.unmapped_families == ()
+
+
+def test_the_mistakes_are_those_of_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "exporter.yml").write_text(BROKEN)
+    assert main(["check-config", "--config.file", "exporter.yml"]) == 2
+    assert capsys.readouterr().err == ERRORS
+
+
+def test_the_fork_loads(folder: Path) -> None:
+    config = load_text(folder, f"targets: ['http://a:1']\n{FORK}")
+    assert [table.name for table in config.runtimes] == ["vllm-house"]
+    assert config.warnings == ()
+
+
+def keys_of(section: str) -> set[str]:
+    rows = re.findall(r"^\| (`[^|]+`) \|", DOCUMENT.split(f"## {section}\n")[1].split("\n## ")[0], re.MULTILINE)
+    return {key.strip("`") for cell in rows for key in cell.split(", ")}
+
+
+def test_the_page_has_every_key() -> None:
+    assert keys_of("A runtime") == set(RUNTIME_KEYS)
+    assert keys_of("A row") == set(ROW_KEYS)
+
+
+def test_the_page_has_every_hook() -> None:
+    (row,) = re.findall(r"^\| `hooks` \|(.*)\|$", DOCUMENT, re.MULTILINE)
+    assert tuple(re.findall(r"`([a-z0-9-]+)`", row)) == tuple(HOOKS)
+
+
+def test_the_page_has_every_field() -> None:
+    fields = DOCUMENT.split("**Counters**")[1].split("\n\n")[0]
+    listed = re.findall(r"`([a-z0-9_]+)`", fields)
+    assert sorted(listed) == sorted(FIELDS)
+    kinds = [set(re.findall(r"`([a-z0-9_]+)`", part)) for part in re.split(r"\*\*|METRICS.md", fields)]
+    groups = [COUNTER_FIELDS, LABELLED_COUNTER_FIELDS, HISTOGRAM_FIELDS, GAUGE_FIELDS]
+    assert [set(group) for group in groups] == [found for found in kinds if found][:4]
+
+
+# --- tables that are based on a built-in one: what its rows and endpoints excuse ---
+
+
+FORKED = "targets: ['http://a:1']\nruntimes:\n- name: fork\n  based_on: {}\n  fingerprints: fork_x\n  rows: [{}]\n"
+GUARDED = "{field: preemptions_total, samples: fork_preempted, versions: '>=2', guarded: true}"
+
+
+def test_a_row_may_wait_for_a_version_that_the_bases_endpoints_say(tmp_path: Path) -> None:
+    (table,) = load_text(tmp_path, FORKED.format("vllm", GUARDED)).runtimes
+    assert table.rows[0] == Row("preemptions_total", ("fork_preempted",), versions=">=2", guarded=True)
+    assert RUNTIMES["nim"].endpoints == ()  # nobody would ever say it
+    assert [problem.split(":")[0] for problem in problems_of(tmp_path, FORKED.format("nim", GUARDED))] == [
+        "runtimes[0].rows[0].guarded"
+    ]
+
+
+def test_a_row_that_the_base_has_too_is_no_fault_of_either(tmp_path: Path) -> None:
+    repeated = "{field: requests_waiting, samples: tgi_queue_size}"
+    (table,) = load_text(tmp_path, FORKED.format("tgi", repeated)).runtimes
+    assert table.rows == (Row("requests_waiting", ("tgi_queue_size",)), *RUNTIMES["tgi"].rows)
+    # but one that the file has twice is
+    assert [
+        problem.split(":")[0] for problem in problems_of(tmp_path, FORKED.format("tgi", f"{repeated}, {repeated}"))
+    ] == ["runtimes[0].rows[1]"]

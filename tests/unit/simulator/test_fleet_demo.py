@@ -127,7 +127,6 @@ def test_a_signal_while_it_starts_ends_it_without_a_traceback(tmp_path: Path) ->
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "starting the fleet ...\n"
         process.send_signal(signal.SIGINT)
         said, complained = process.communicate(timeout=PATIENCE_SECONDS)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import rows
-from tests.support.row_faults import MOST_SHOWN
-from tests.support.rows import check_rows
+from tests.support.rows import MOST_SHOWN, check_rows
 
 NUMBERS = [("one", 1), ("two", 2), ("three", 3), ("four", 4)]
 

@@ -10,8 +10,8 @@ import pytest
 
 from llm_serving_exporter.facts import loader
 from tests.support.builders.ceilings import answered, asked, config, document, line, table
-from tests.support.models.catalogued import whole_catalogue
 from tests.support.models.modelfolders import LLAMA, folder, index
+from tests.support.models.shapes import whole_catalogue
 from tests.support.rows import check_rows
 
 GIB = 2**30

@@ -1,4 +1,4 @@
-"""Models that `ceiling` is asked for: every row of facts table B.8 by name and by config.json, folders, caches, formats."""
+"""Models that `ceiling` is asked for: by name and by config.json, folders, caches, formats."""
 
 from __future__ import annotations
 
@@ -8,52 +8,40 @@ from typing import Any
 import pytest
 
 from tests.support.builders.ceilings import answered, config, table
-from tests.support.models import dense_models, hybrid_models, moe_models
 from tests.support.models.modelfolders import LLAMA, MODELOPT_FP8, cached, folder
+from tests.support.models.shapes import config_of, read_counts
 from tests.support.rows import check_rows
 
 MODEL_KEYS = {"parameters_total", "decode_read_parameters", "kv_bytes_per_token", "weight_bytes"}
 
 
-# --- table B.8: every row by its catalogue name, and from a config.json -----------------------------------------------
+# --- by catalogue name, and from a config.json -------------------------------------------------------------------------
 
-_MOE = {name: (fields, total, read, kv) for name, (fields, total, _, read, kv, *_) in moe_models.TABLE.items()}
-_JAMBA = {"Jamba-v0.1": (hybrid_models.JAMBA, 51_570_323_328, 11_841_875_840, 16_384)}
-TABLE_B8: dict[str, tuple[dict[str, Any], int, int, int]] = {**dense_models.TABLE, **_MOE, **_JAMBA}
+# facts table B.8 and others whose layers attend in one way
+COUNTS = {name: counts for name, counts in read_counts().items() if "layers" in counts}
 # the table writes them otherwise
-IN_CATALOGUE = {
-    "Mistral-Small-24B-2501": "Mistral-Small-24B-Instruct-2501", "Gemma-3-27B text": "Gemma-3-27B", "DeepSeek-V3": "DeepSeek-R1",
-    "Llama-3.1-70B": "Llama-3.3-70B-Instruct", "Llama-4-Scout (text)": "Llama-4-Scout", "Llama-4-Maverick (text)": "Llama-4-Maverick",
-}  # fmt: skip
+IN_CATALOGUE = {"Mistral-Small-24B": "Mistral-Small-24B-Instruct-2501", "DeepSeek-V3": "DeepSeek-R1",
+                "Llama-3.1-70B": "Llama-3.3-70B-Instruct"}  # fmt: skip
 
 
-def test_the_table_has_all_rows_of_the_facts() -> None:
-    assert len(TABLE_B8) == 22 + 13
+def check_counts(model: dict[str, Any], name: str) -> None:
+    keys = {"parameters_total": "parameters", "decode_read_parameters": "read", "kv_bytes_per_token": "kv_bytes"}
+    assert {key: model[key] for key in keys} == {key: COUNTS[name][counted] for key, counted in keys.items()}
 
 
-@check_rows("name", TABLE_B8)
-def test_B8_by_name(name: str) -> None:
-    _, total, read, kv = TABLE_B8[name]
+@check_rows("name", COUNTS)
+def test_counts_by_name(name: str) -> None:
     model = answered(IN_CATALOGUE.get(name, name), "H200", "--kv-dtype", "bf16", "--batches", "1")["model"]
-    assert (model["parameters_total"], model["decode_read_parameters"], model["kv_bytes_per_token"]) == (
-        total,
-        read,
-        kv,
-    )
+    check_counts(model, name)
     assert all(type(model[key]) is int for key in MODEL_KEYS)
 
 
-@check_rows("name", TABLE_B8)
-def test_B8_from_a_config_json(tmp_path: Path, name: str) -> None:
-    fields, total, read, kv = TABLE_B8[name]
-    path = config(tmp_path, fields)
+@check_rows("name", COUNTS)
+def test_counts_from_a_config_json(tmp_path: Path, name: str) -> None:
+    path = config(tmp_path, config_of(name))
     model = answered(path, "H200", "--kv-dtype", "bf16", "--dtype", "bf16", "--batches", "1")["model"]
-    assert (model["parameters_total"], model["decode_read_parameters"], model["kv_bytes_per_token"]) == (
-        total,
-        read,
-        kv,
-    )
-    assert model["weight_bytes"] == 2 * total
+    check_counts(model, name)
+    assert model["weight_bytes"] == 2 * COUNTS[name]["parameters"]
 
 
 # --- where a model comes from -----------------------------------------------------------------------------------------

@@ -1,15 +1,34 @@
-"""Pods of real stacks, as their charts and operators make them -> targets."""
+"""Pods of real stacks, as their charts and operators make them -> targets; ResourceSlices; docs/kubernetes-discovery.md."""
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
 import pytest
 
+from llm_serving_exporter.catalogue.health import PODS_WAITING
 from llm_serving_exporter.discovery.kubernetes.engines import STACKS, find_stack
+from llm_serving_exporter.discovery.kubernetes.mirror import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    SliceRecord,
+    decode_slice,
+    map_devices,
+)
+from llm_serving_exporter.discovery.kubernetes.objects import ANNOTATIONS, PREFIX
 from llm_serving_exporter.model.target import Target
+from tests.support.builders.configuration import load_text
 from tests.support.builders.discovered_pods import gpus, plain_pod, targets_of
 from tests.support.builders.pods import STACKS as FIXTURES
 from tests.support.builders.pods import fixture_pods, running_status, stored
+from tests.support.paths import ROOT
 from tests.support.rows import check_rows
+from tests.support.servers.kube_api import READ_PODS
+from tests.support.yaml_text import load_yaml
 
 # container, scheme and port, role ("": as the page says), workload, its kind, GPUs, in the order of the targets' names
 EXPECTED = {
@@ -290,3 +309,79 @@ def test_a_pod_of_no_known_stack_is_read_where_it_is_annotated() -> None:
         )
         == "kserve-container 8080"
     )
+
+
+# --- resourceSlices -> UUIDs of claimed devices ---
+
+
+INSTANCE = {"type": {"string": "mig"}, "uuid": {"string": "MIG-1"}, "parentUUID": {"string": "GPU-1"}}
+CARD = {"type": {"string": "gpu"}, "uuid": {"string": "GPU-0"}, "minor": {"int": 0}, "index": {"int": 0}}
+
+
+def write(*devices: Any, driver: str = "gpu.nvidia.com", name: str = "s", generation: int = 1) -> bytes:
+    pool = {"name": "node-a", "generation": generation, "resourceSliceCount": 1}
+    spec = {"driver": driver, "nodeName": "node-a", "pool": pool, "devices": list(devices)}
+    return json.dumps({"metadata": {"name": name, "uid": "u"}, "spec": spec}).encode()
+
+
+def test_cards_and_instances() -> None:
+    body = write(
+        {"name": "gpu-0", "attributes": CARD, "capacity": {"memory": {"value": "80Gi"}}},
+        {"name": "gpu-1-mig-9-0-4", "attributes": INSTANCE},
+        {"name": "gpu-2", "attributes": {"gpu.nvidia.com/uuid": {"string": "GPU-2"}}},
+        # an instance that nobody has made yet, and attributes of other kinds
+        {"name": "gpu-3-mig-9-0-4", "attributes": {"uuid": {"version": "1.0.0"}}},
+        {"name": "gpu-4"},
+    )
+    found = decode_slice(body)
+    assert found == (
+        "s",
+        SliceRecord("node-a", 1, (("gpu-0", "GPU-0"), ("gpu-1-mig-9-0-4", "MIG-1"), ("gpu-2", "GPU-2"))),
+    )
+
+
+def test_another_drivers_slices_are_not_kept() -> None:
+    assert decode_slice(write({"name": "gpu-0", "attributes": CARD}, driver="gpu.amd.com")) == ("s", None)
+
+
+@check_rows("body", [b"[]", b"{}", b'{"metadata": {"name": "s"}, "spec": 1}', write(1), write({"name": 1})])
+def test_what_is_no_slice_is_refused(body: bytes) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        decode_slice(body)
+
+
+def test_of_a_pool_that_is_made_anew_the_newest_generation_counts() -> None:
+    old, other = (
+        SliceRecord("node-a", 1, (("gpu-0", "GPU-0"), ("gpu-1", "GPU-1"))),
+        SliceRecord("b", 1, (("x", "GPU-9"),)),
+    )
+    parts = (SliceRecord("node-a", 2, (("gpu-0", "GPU-1"),)), SliceRecord("node-a", 2, (("gpu-2", "MIG-2"),)))
+    assert map_devices((parts[0], old, other, parts[1])) == {
+        ("node-a", "gpu-0"): "GPU-1",
+        ("node-a", "gpu-2"): "MIG-2",
+        ("b", "x"): "GPU-9",
+    }
+    assert map_devices(()) == {}
+
+
+# --- docs/kubernetes-discovery.md says what the code does ---
+
+
+PAGE = (ROOT / "docs" / "kubernetes-discovery.md").read_text()
+BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_configuration_that_it_shows_is_good(tmp_path: Path) -> None:
+    (section,) = load_text(tmp_path, BLOCKS[0]).discovery
+    assert section.kind == "kubernetes"
+
+
+def test_the_rights_that_it_shows_are_those_that_suffice_at_a_real_server() -> None:
+    assert load_yaml(BLOCKS[1])["rules"] == READ_PODS
+
+
+def test_it_names_every_annotation_the_series_and_the_pauses() -> None:
+    table = PAGE.partition("| annotation")[2].partition("\n\n")[0]
+    assert {name.removeprefix(PREFIX) for name in ANNOTATIONS} <= set(re.findall(r"`(\w+)`", table))
+    assert f"`{PODS_WAITING.full_name}`" in PAGE
+    assert f"after {FIRST_PAUSE_SECONDS:g}, 1, 2 … at most {LONGEST_PAUSE_SECONDS:g} seconds" in PAGE

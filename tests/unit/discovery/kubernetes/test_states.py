@@ -115,7 +115,6 @@ def group_of(book: GroupBook, *pods: Pod) -> Group:
 
 
 def fault_of(group: Group) -> PodFault | None:
-    assert group.leader is not None
     return StateBook(600.0).note_state(group.leader, group.leader.containers[0], group).fault
 
 
