@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench import accuracy
-from bench.accuracy_tables import CASES, REAL, Compared, compare
+from bench.accuracy import CASES, REAL, Compared, compare
 from tests.support.models.points import Kind, Phase, Point, Source, points
 from tests.support.models.rooflines import ROWS
 from tests.support.rows import check_rows
