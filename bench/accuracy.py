@@ -110,7 +110,7 @@ def _range(shares: Sequence[float]) -> str:
 
 _COLUMNS = (
     "source", "kind", "model", "weights", "gpus", "gpu", "layout", "step", "batch", "tokens", "tokens_behind",
-    "tokens_per_second", "of_expected", "of_upper", "sol_of_expected",
+    "tokens_per_second", "of_expected", "of_upper", "sol_of_expected", "how",
 )  # fmt: skip
 
 
@@ -129,6 +129,7 @@ def write_points(compared: Sequence[Compared], numbers: Sequence[Source]) -> str
                 numbers.index(point.source) + 1, point.source.kind.value, point.model, point.weight_format, point.gpus, point.gpu,
                 point.layout, point.phase.value, f"{point.batch:g}", f"{tokens:g}" if tokens else "", f"{point.prefix:g}",
                 f"{point.rate:.1f}", *("" if share is None else f"{share:.3f}" for share in (one.of_expected, one.of_upper, sol)),
+                point.source.inputs or point.source.call,
             )
         )  # fmt: skip
     return out.getvalue()
@@ -180,10 +181,9 @@ def list_layouts(compared: Sequence[Compared]) -> Iterator[str]:
 
 
 def list_sources(numbers: Sequence[Source]) -> Iterator[str]:
-    """By their numbers: where, which version, when, and how batch and context are known or what was asked."""
+    """By their numbers: where, which version, and when. How batch and context are known stands beside each point."""
     for number, source in enumerate(numbers, 1):
-        told = source.inputs or f"`{source.call}`"
-        yield f"{number}. [{source.title}]({source.url}), {source.version}, {source.date}: {told}."
+        yield f"{number}. [{source.title}]({source.url}), {source.version}, {source.date}."
 
 
 def _head(*titles: str) -> Iterator[str]:
