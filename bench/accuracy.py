@@ -110,7 +110,7 @@ def _range(shares: Sequence[float]) -> str:
 
 _COLUMNS = (
     "source", "kind", "model", "weights", "gpus", "gpu", "layout", "step", "batch", "tokens", "tokens_behind",
-    "tokens_per_second", "of_expected", "of_upper", "sol_of_expected", "how",
+    "tokens_per_second", "of_expected", "of_upper", "sol_of_expected", "how", "why_above",
 )  # fmt: skip
 
 
@@ -123,13 +123,14 @@ def write_points(compared: Sequence[Compared], numbers: Sequence[Source]) -> str
     for one in _leave_out_light(compared):
         point = one.point
         tokens = point.context if point.phase is Phase.DECODE else point.prompt - point.prefix
-        sol = light[point.call].of_expected if point.source.kind is Kind.KERNELS else None
+        sol = light[point.call] if point.source.kind is Kind.KERNELS else None
+        shares = (one.of_expected, one.of_upper, sol.of_expected if sol is not None else None)
         table.writerow(
             (
                 numbers.index(point.source) + 1, point.source.kind.value, point.model, point.weight_format, point.gpus, point.gpu,
                 point.layout, point.phase.value, f"{point.batch:g}", f"{tokens:g}" if tokens else "", f"{point.prefix:g}",
-                f"{point.rate:.1f}", *("" if share is None else f"{share:.3f}" for share in (one.of_expected, one.of_upper, sol)),
-                point.source.inputs or point.source.call,
+                f"{point.rate:.1f}", *("" if share is None else f"{share:.3f}" for share in shares),
+                point.source.inputs or point.source.call, point.above or (sol.point.above if sol is not None else ""),
             )
         )  # fmt: skip
     return out.getvalue()
@@ -152,20 +153,17 @@ def count_points(compared: Sequence[Compared]) -> Iterator[str]:
 
 
 def list_above(compared: Sequence[Compared]) -> Iterator[str]:
-    """What lies above the expected value, by why it does."""
+    """What lies above the expected value, by tool. Why it does stands beside each point."""
     above = [one for one in compared if one.of_expected > 1]
     if not any(one.point.source.kind in REAL for one in above):
         yield "No measured point does, and none that is composed of measured kernels."
         yield "What other tools call the speed of light sometimes does:"
         yield ""
-    for reason in dict.fromkeys(one.point.above for one in above):
-        told = [one for one in above if one.point.above == reason]
-        models = "; ".join(dict.fromkeys(f"{one.point.model} on {_gpus(one.point)}, {one.point.phase}" for one in told))
-        shares = [100 * one.of_expected for one in told]
-        most = f"{max(shares):.0f} %" if len(told) == 1 else f"up to {max(shares):.0f} % ({len(told)} points)"
-        beyond = sum(one.of_upper > 1 for one in told)
-        too = f", {beyond} above the upper bound too" if beyond else ""
-        yield f"- {told[0].point.source.title}: {models}, {most}{too}. {reason[:1].upper()}{reason[1:]}."
+    for title in dict.fromkeys(one.point.source.title for one in above):
+        of_tool = [one for one in above if one.point.source.title == title]
+        most, beyond = max(one.of_expected for one in of_tool), sum(one.of_upper > 1 for one in of_tool)
+        models = ", ".join(dict.fromkeys(one.point.model for one in of_tool))
+        yield f"- {title}: {len(of_tool)} points ({models}), up to {_percent(most)}; {beyond} lie above the upper bound too."
 
 
 def list_layouts(compared: Sequence[Compared]) -> Iterator[str]:
