@@ -1,13 +1,16 @@
-"""Published figures beside our bounds: the made parts of docs/accuracy.md and its picture, `python -m bench.accuracy --write` or `--check`.
+"""Published figures beside our bounds: the made parts of docs/accuracy.md, its points and its picture.
 
-The points stand in tests/truth/points; nothing is measured here and nothing is fetched.
+`python -m bench.accuracy --write` or `--check`. The points stand in tests/truth/points; nothing is measured here and nothing is fetched.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +21,7 @@ from llm_serving_review.pages.charts import WIDTH, Box, Chart, Label, Rule
 from tests.support.builders.h100 import Measured, list_all_phases, measure
 from tests.support.models.points import Bounds, Kind, Phase, Point, Source, ask_bounds, points
 
-PAGE, PICTURE = Path("docs/accuracy.md"), Path("docs/img/accuracy.svg")
+PAGE, POINTS, PICTURE = Path("docs/accuracy.md"), Path("docs/accuracy-points.csv"), Path("docs/img/accuracy.svg")
 # an engine that exists, or kernels that do: nothing of them may lie above an upper bound
 REAL = (Kind.MEASURED, Kind.KERNELS)
 
@@ -104,42 +107,62 @@ def _range(shares: Sequence[float]) -> str:
 # --- each point ----------------------------------------------------------------------------------------------------------
 
 
-def list_points(compared: Sequence[Compared], numbers: Sequence[Source]) -> Iterator[str]:
-    """One row a point, numbered by its source."""
-    yield from _head("source", *_QUESTION, "tokens/s", "of expected", "of upper")
-    for one in compared:
-        number = f"[{numbers.index(one.point.source) + 1}]"
-        yield _row(number, *_ask(one.point), _number(one.point.rate), _percent(one.of_expected), _percent(one.of_upper))
+_COLUMNS = (
+    "source", "kind", "model", "weights", "gpus", "gpu", "layout", "step", "batch", "tokens", "tokens_behind",
+    "tokens_per_second", "of_expected", "of_upper", "sol_of_expected", "how", "why_above",
+)  # fmt: skip
 
 
-def list_kernels(compared: Sequence[Compared]) -> Iterator[str]:
-    """One row a question to aiconfigurator, with both of its answers."""
-    yield from _head(*_QUESTION, "kernels, tokens/s", "of expected", "of upper", "its SOL, of expected")
-    by_call = {(one.point.call, one.point.source.kind): one for one in compared}
-    for (call, kind), one in by_call.items():
-        if kind is Kind.KERNELS:
-            shares = (one.of_expected, one.of_upper, by_call[call, Kind.SOL].of_expected)
-            yield _row(*_ask(one.point), _number(one.point.rate), *map(_percent, shares))
+def write_points(compared: Sequence[Compared], numbers: Sequence[Source]) -> str:
+    """All points as CSV, numbered by their sources. What aiconfigurator says of the speed of light stands beside its kernels."""
+    light = {one.point.call: one for one in compared if one.point.source.kind is Kind.SOL}
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(_COLUMNS)
+    for one in _leave_out_light(compared):
+        point = one.point
+        tokens = point.context if point.phase is Phase.DECODE else point.prompt - point.prefix
+        sol = light[point.call] if point.source.kind is Kind.KERNELS else None
+        shares = (one.of_expected, one.of_upper, sol.of_expected if sol is not None else None)
+        table.writerow(
+            (
+                numbers.index(point.source) + 1, point.source.kind.value, point.model, point.weight_format, point.gpus, point.gpu,
+                point.layout, point.phase.value, f"{point.batch:g}", f"{tokens:g}" if tokens else "", f"{point.prefix:g}",
+                f"{point.rate:.1f}", *("" if share is None else f"{share:.3f}" for share in shares),
+                point.source.inputs or point.source.call, point.above or (sol.point.above if sol is not None else ""),
+            )
+        )  # fmt: skip
+    return out.getvalue()
+
+
+def _leave_out_light(compared: Iterable[Compared]) -> Iterator[Compared]:
+    """Without what aiconfigurator says of the speed of light at the points of its kernels."""
+    return (one for one in compared if one.point.source.kind is not Kind.SOL or not one.point.call)
+
+
+def count_points(compared: Sequence[Compared]) -> Iterator[str]:
+    """How many points of each kind there are, and what cannot be asked for yet."""
+    count = Counter(one.point.source.kind for one in _leave_out_light(compared))
+    measured, kernels, analytical = (count[kind] for kind in (Kind.MEASURED, Kind.KERNELS, Kind.SOL))
+    yield f"{measured} points are measured on hardware, {kernels} composed of measured kernels, {analytical} of an analytical model."
+    waiting = [point for point in points() if ask_bounds(point) is None]
+    if waiting:
+        kinds = ", ".join(dict.fromkeys(f"{point.gpu} ({point.layout})" for point in waiting))
+        yield f"{len(waiting)} points wait for GPUs or layouts that cannot be asked for yet: {kinds}."
 
 
 def list_above(compared: Sequence[Compared]) -> Iterator[str]:
-    """What lies above the expected value, by why it does."""
+    """What lies above the expected value, by tool. Why it does stands beside each point."""
     above = [one for one in compared if one.of_expected > 1]
     if not any(one.point.source.kind in REAL for one in above):
         yield "No measured point does, and none that is composed of measured kernels."
         yield "What other tools call the speed of light sometimes does:"
         yield ""
-    for reason in dict.fromkeys(one.point.above for one in above):
-        told = [one for one in above if one.point.above == reason]
-        listed = "; ".join(_describe_excess(one) for one in told)
-        yield f"- {told[0].point.source.title}: {listed}. {reason[:1].upper()}{reason[1:]}."
-
-
-def _describe_excess(one: Compared) -> str:
-    point = one.point
-    beyond = f" ({100 * one.of_upper:.1f} of the upper bound)" if one.of_upper > 1 else ""
-    what = f"{point.phase} of {_number(point.batch)} at {_tokens(point)} tokens"
-    return f"{point.model} on {_gpus(point)}, {what}, {100 * one.of_expected:.1f} %{beyond}"
+    for title in dict.fromkeys(one.point.source.title for one in above):
+        of_tool = [one for one in above if one.point.source.title == title]
+        most, beyond = max(one.of_expected for one in of_tool), sum(one.of_upper > 1 for one in of_tool)
+        models = ", ".join(dict.fromkeys(one.point.model for one in of_tool))
+        yield f"- {title}: {len(of_tool)} points ({models}), up to {_percent(most)}; {beyond} lie above the upper bound too."
 
 
 def list_layouts(compared: Sequence[Compared]) -> Iterator[str]:
@@ -151,30 +174,13 @@ def list_layouts(compared: Sequence[Compared]) -> Iterator[str]:
             asked = ask_bounds(point.as_tensor_parallel())
             assert asked is not None
             shares = (point.rate / asked.expected, one.of_expected)
-            yield _row(_tokens(point), _number(point.batch), _number(point.rate), *map(_percent, shares))
+            yield _row(_number(point.context), _number(point.batch), _number(point.rate), *map(_percent, shares))
 
 
 def list_sources(numbers: Sequence[Source]) -> Iterator[str]:
-    """By their numbers: where, which version, when, and how batch and context are known or what was asked."""
+    """By their numbers: where, which version, and when. How batch and context are known stands beside each point."""
     for number, source in enumerate(numbers, 1):
-        told = source.inputs or f"`{source.call}`"
-        yield f"{number}. [{source.title}]({source.url}), {source.version}, {source.date}: {told}."
-
-
-def list_waiting() -> Iterator[str]:
-    """What is among the data and cannot be asked for yet."""
-    waiting = [point for point in points() if ask_bounds(point) is None]
-    if waiting:
-        kinds = ", ".join(dict.fromkeys(f"{point.gpu} ({point.layout})" for point in waiting))
-        yield f"{len(waiting)} points wait for GPUs or layouts that cannot be asked for yet: {kinds}."
-
-
-# what was asked, as cells
-_QUESTION = ("model", "weights", "GPUs", "step", "batch", "tokens")
-
-
-def _ask(point: Point) -> tuple[str, ...]:
-    return point.model, point.weight_format, _gpus(point), point.phase.value, _number(point.batch), _tokens(point)
+        yield f"{number}. [{source.title}]({source.url}), {source.version}, {source.date}."
 
 
 def _head(*titles: str) -> Iterator[str]:
@@ -188,13 +194,6 @@ def _row(*cells: str) -> str:
 
 def _gpus(point: Point) -> str:
     return point.gpu if point.gpus == 1 else f"{point.gpus} x {point.gpu}, {point.layout}"
-
-
-def _tokens(point: Point) -> str:
-    if point.phase is Phase.DECODE:
-        return _number(point.context) if point.context else "–"
-    behind = f" behind {_number(point.prefix)}" if point.prefix else ""
-    return f"{_number(point.prompt - point.prefix)}{behind}"
 
 
 def _number(value: float) -> str:
@@ -321,20 +320,15 @@ def fill_block(text: str, name: str, lines: Iterable[str], source: str = "tests/
 
 
 def make_files() -> dict[Path, str]:
-    """The page and the picture as they should be."""
+    """The page, the points and the picture as they should be."""
     compared = compare()
     numbers = list(dict.fromkeys(one.point.source for one in compared))
-    own = [one for one in compared if one.point.source.kind is Kind.MEASURED]
-    tools = [one for one in compared if one.point.source.kind is Kind.SOL and not one.point.call]
-    waiting = list(list_waiting())
     text = PAGE.read_text(encoding="utf-8")
     for name, lines in {
         "shares": list_shares(compared),
         "layouts": list_layouts(compared),
         "above": list_above(compared),
-        "measured": [*list_points(own, numbers), *([""] * bool(waiting)), *waiting],
-        "kernels": list_kernels(compared),
-        "analytical": list_points(tools, numbers),
+        "points": count_points(compared),
         "sources": list_sources(numbers),
     }.items():
         text = fill_block(text, name, lines)
@@ -342,7 +336,7 @@ def make_files() -> dict[Path, str]:
         text, "bandwidth", list_bandwidth(measure(phase) for phase in list_all_phases()), "tests/captures/h100-*"
     )
     shown = [(one.point, one.of_expected) for one in compared if one.point.source.kind in REAL]
-    return {PAGE: text, PICTURE: render_picture(draw_shares(shown))}
+    return {PAGE: text, POINTS: write_points(compared, numbers), PICTURE: render_picture(draw_shares(shown))}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """N-1 against the simulator: random fleets lose their largest node, and the rule's answer from before is held against what happened.
 
-`python -m tests.e2e.test_n1_forecast` prints the table that docs/internals-n1.md has.
+`python -m tests.e2e.test_n1_forecast` prints the fleets one by one, which docs/internals-n1.md sums up.
 """
 
 from __future__ import annotations

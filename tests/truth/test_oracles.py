@@ -2,7 +2,7 @@
 formulas nothing here needs; its scripts, its errors.
 
 The test's name holds the oracle, the seed (S0 to S4) and its line. Where a seed rounds a bandwidth, that is the input; where it
-contradicts itself or the arithmetic, the right value stands here with its number in table A.2 (e1 to e28; docs/accuracy.md).
+contradicts itself or the arithmetic, the right value stands here with its number in table A.2 (e1 to e28).
 """
 
 from __future__ import annotations
