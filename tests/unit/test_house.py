@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -212,3 +213,41 @@ class Line:
     )
     floats = "sum(a)", "sum(one.usd for one in a)", "sum(map(cost, a))", "sum(a.values())"
     assert [text for text in (*counts, *floats) if list(sums_of_the_library(text))] == [*floats]
+
+
+# --- the picture of the house in CONTRIBUTING.md, and its plan for a day
+
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+
+
+def draw_names(package: str) -> list[str]:
+    """What the picture has below a package, from the top down; of "" the packages themselves."""
+    picture = CONTRIBUTING.split("## Where things are", 1)[1].split("```", 2)[1]
+    names, below = [], ""
+    for line in picture.strip().splitlines():
+        words = [word.strip("/").removesuffix(".py").rpartition("/")[2] for word in line[:37].strip("├└─ ").split()]
+        if line[0] not in "├└":
+            (below,) = words
+            names += words if package == "" else []
+        elif below == package:
+            names += words
+    return names
+
+
+def test_the_picture_has_every_folder_in_the_order_of_the_contract() -> None:
+    (contract,) = (one for one in CONTRACTS if one["name"] == "arrows between the folders run one way")
+    layers = {name: number for number, layer in enumerate(contract["layers"]) for name in layer.split(" | ")}
+    drawn = draw_names(PACKAGE.name)
+    assert sorted(drawn) == sorted(layers.keys() - {"__main__"})
+    assert [layers[name] for name in drawn] == sorted(layers[name] for name in drawn)
+    assert sorted(draw_names("")) == sorted([*(path.name for path in PACKAGES), "tests"])
+
+
+def test_what_the_daemon_in_a_day_lists_is_there_and_no_more_than_a_day_can_hold() -> None:
+    plan = CONTRIBUTING.split("**The daemon in a day**", 1)[1].split("**", 1)[0]
+    files = [PACKAGE / name for name in re.findall(r"`([\w/]+\.(?:py|yml))`", plan)]
+    assert len(files) > 20
+    assert [name_of(path) for path in files if not path.is_file()] == []
+    assert sum(len(read(path).splitlines()) for path in files) < 8_000
