@@ -108,16 +108,18 @@ class DecodeBatch:
             self._block_steps[step % self._block_tokens] for step in range(self.step, self.step + rest)
         )
 
-    def steps_that_fit(self, free_blocks: int) -> int:
-        """Decode steps for which so many blocks are enough."""
+    def steps_that_fit(self, free_blocks: int, most: int) -> int:
+        """Decode steps for which so many blocks are enough, `most` at most."""
         rounds, free = divmod(free_blocks, self.size)
         steps = rounds * self._block_tokens
+        if steps >= most:
+            return most
         for step in range(self.step, self.step + self._block_tokens):
             free -= self._block_steps[step % self._block_tokens]
             if free < 0:
                 break
             steps += 1
-        return steps
+        return min(steps, most)
 
     def decoded(self, steps: int) -> None:
         """`steps` decode steps are over."""
