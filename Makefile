@@ -56,7 +56,7 @@ test-process: $(DEVELOPS) ## what starts programs, beyond the some forty of such
 
 test-e2e: $(DEVELOPS) ## whole stacks and hours of simulated fleets: rules, N-1, dashboards, Prometheus, VictoriaMetrics: eight minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc
-	$(BIN)/python -m pytest -m e2e --numprocesses 3 --dist loadscope $(ARGS)
+	$(BIN)/python -m pytest -m e2e --numprocesses 4 --dist loadscope $(ARGS)
 
 test-prometheus3: $(DEVELOPS) ## the rules before Prometheus 3 and its promtool, which it builds where Go is; minutes the first time
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc promtool3 prometheus3
