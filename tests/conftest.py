@@ -115,6 +115,7 @@ SHARED = {
     "tests/unit/review/test_against_prometheus.py": "fortnight",
     "tests/unit/review/test_change.py": "moved",
     "tests/pack/test_records_against_truth.py": "told",
+    "tests/pack/test_conventions.py": "namespaces",
 }
 
 

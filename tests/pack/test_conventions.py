@@ -15,12 +15,15 @@ import pytest
 import yaml
 
 from llm_serving_alerts.render import RECORDS, rule_files
-from llm_serving_alerts.settings_file import read_settings
+from llm_serving_alerts.settings import Settings
+from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_drill import names
 from llm_serving_drill.course import Scope
+from llm_serving_exporter.model.record import replace
+from llm_serving_simulator.fleet.history import Sample
 from tests.pack.judging import ask, expect
 from tests.pack.rulesets import keep_groups
-from tests.support.builders.namespaced_fleet import EXPORTERS, MODEL, NAMESPACES, NamespacedFleet
+from tests.support.builders.namespaced_fleet import EXPORTERS, MODEL, NAMESPACES, Namespace, NamespacedFleet
 from tests.support.conventions import BESIDE_ONE_ANOTHER, CONVENTIONS, PLAIN, Convention, Place
 from tests.support.servers.http_server import QuietHandler, serve
 from tests.support.servers.prometheus_server import PrometheusServer
@@ -43,12 +46,26 @@ Written = dict[tuple[Place, str, tuple[tuple[str, str], ...]], list[str]]
 
 
 @cache
-def history(target_labels: tuple[str, ...], wanted: frozenset[str]) -> Written:
+def wanted() -> frozenset[str]:
+    """The series that drills read, and rules where there are most of them."""
+    groups = choose_groups(replace(default_settings(), identity_labels=("cluster", "namespace", "team")))
+    return frozenset((*_SERIES.findall(str(groups)), *ASKED_BY_DRILLS))
+
+
+@cache
+def simulated() -> list[list[tuple[Namespace, Sample]]]:
+    """What was read of the fleets, minute by minute."""
+    fleet = NamespacedFleet((), wanted())
+    return [list(fleet.read(minute)) for minute in range(MINUTES + 1)]
+
+
+@cache
+def history(target_labels: tuple[str, ...]) -> Written:
     """What every exporter wrote, minute by minute."""
-    fleet = NamespacedFleet(target_labels, wanted)
+    fleet = NamespacedFleet(target_labels)
     found: Written = {}
-    for minute in range(MINUTES + 1):
-        for place, (name, labels, value) in fleet.write(minute):
+    for minute, readings in enumerate(simulated()):
+        for place, (name, labels, value) in fleet.place(readings):
             values = found.setdefault((place, name, tuple(labels.items())), [])
             values += ["_"] * (minute - len(values)) + [f"{value:.12g}"]
     return found
@@ -78,14 +95,19 @@ def judge(
 ) -> str:
     """promtool's verdict on the answers, over the rules of these settings."""
     groups = groups_of(folder, settings)
-    written = history(target_labels, frozenset((*_SERIES.findall(str(groups)), *ASKED_BY_DRILLS)))
+    assert set(_SERIES.findall(str(groups))) <= wanted()
+    written = history(target_labels)
     series = {one["series"]: one["values"] for one in stored(written, conventions)}
     return ask(folder, series, tests, {f"{name}.yml": found for name, found in groups.items()})
 
 
 def groups_of(folder: Path, settings: str) -> dict[str, list[dict[str, Any]]]:
     (folder / "settings.yml").write_text(settings)
-    files = rule_files(read_settings(str(folder / "settings.yml"))[0])
+    return choose_groups(read_settings(str(folder / "settings.yml"))[0])
+
+
+def choose_groups(settings: Settings) -> dict[str, list[dict[str, Any]]]:
+    files = rule_files(settings)
     return {Path(name).stem: keep_groups(load_yaml(text)["groups"], GROUPS) for name, text in files.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.model.record import Struct
@@ -88,6 +89,8 @@ class Week(Struct, frozen=True):
         return tuple(f"{self.monday + timedelta(days=day):%a %-d}" for day in range(last + 1))
 
 
+# a review asks for each week of a quarter twice
+@lru_cache(maxsize=32)
 def week_of(year: int, number: int, zone: ZoneInfo) -> Week:
     """An ISO week. Raises ValueError where the year has no such week."""
     monday = date.fromisocalendar(year, number, 1)

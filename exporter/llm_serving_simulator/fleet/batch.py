@@ -245,12 +245,22 @@ class DecodeRun:
         """Steps that are over at a time."""
         if at_seconds >= self.over_seconds:
             return self.limit
-        if at_seconds < self.end_seconds(self.done + 1):
+        steps = self.done + 1
+        next_end = self.end_seconds(steps)
+        if at_seconds < next_end:
             return self.done
-        return bisect_right(range(self.limit + 1), at_seconds, key=self.end_seconds) - 1
+        # as many as if all took as long, or a few more: they lengthen slowly
+        steps += int((self.limit - steps) * (at_seconds - next_end) / (self.over_seconds - next_end))
+        while self.end_seconds(steps) > at_seconds:
+            steps -= 1
+        while self.end_seconds(steps + 1) <= at_seconds:
+            steps += 1
+        return steps
 
     def first_longer(self, seconds: float, begin: int, end: int) -> int:
         """The first of the steps begin ... end - 1 that takes longer than that, `end` where none does."""
+        if self.step_seconds(end - 1) <= seconds:
+            return end
         return bisect_right(range(end), seconds, lo=begin, key=self.step_seconds)
 
     def moved_bytes(self, steps: int) -> float:
@@ -369,16 +379,18 @@ class DecodeBatch:
             self._block_steps[step % self._block_tokens] for step in range(self.step, self.step + rest)
         )
 
-    def steps_that_fit(self, free_blocks: int) -> int:
-        """Decode steps for which so many blocks are enough."""
+    def steps_that_fit(self, free_blocks: int, most: int) -> int:
+        """Decode steps for which so many blocks are enough, `most` at most."""
         rounds, free = divmod(free_blocks, self.size)
         steps = rounds * self._block_tokens
+        if steps >= most:
+            return most
         for step in range(self.step, self.step + self._block_tokens):
             free -= self._block_steps[step % self._block_tokens]
             if free < 0:
                 break
             steps += 1
-        return steps
+        return min(steps, most)
 
     def decoded(self, steps: int) -> None:
         """`steps` decode steps are over."""

@@ -127,8 +127,10 @@ class Engine:
         """What ends by then ends, and what can begin begins; steps of a run that goes on are not booked yet: nothing follows from them."""
         while self.due_seconds <= until_seconds:
             if self._work is None:
-                self._work = self._schedule(self._free_at)
-            elif isinstance(self._work, DecodeRun):
+                self._work = work = self._schedule(self._free_at)
+                self.due_seconds = work.over_seconds
+                continue
+            if isinstance(self._work, DecodeRun):
                 self._book(self._work, until_seconds)
                 self._work = None
                 self._end_those_that_are_done()
@@ -198,7 +200,7 @@ class Engine:
         assert batch
         limit = 1
         if not preempted:
-            limit = min(self._batch.steps_to_next_end(), self._batch.steps_that_fit(self.kv.free))
+            limit = self._batch.steps_that_fit(self.kv.free, self._batch.steps_to_next_end())
         if self._longest_run is not None:
             limit = min(limit, self._longest_run)
         counts, itl = self.books.counts, self.books.itl

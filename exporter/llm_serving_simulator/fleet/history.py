@@ -223,15 +223,17 @@ class Watch:
     def _chosen(self, families: Families) -> Iterator[Sample]:
         for family in families:
             lines = family.read_text().split("\n")[:-1]
-            starts = [line.rpartition(" ") for line in lines]
-            if not self._series.keys() >= {start for start, _, _ in starts}:
-                for (start, _, _), sample in zip(starts, family.samples, strict=True):
+            parts = [line.rpartition(" ") for line in lines]
+            try:
+                series = [self._series[start] for start, _, _ in parts]
+            except KeyError:
+                for (start, _, _), sample in zip(parts, family.samples, strict=True):
                     wanted = self._wanted is None or sample.name in self._wanted or family.name in self._wanted
                     self._series[start] = (sample.name, sample.labels) if wanted else None
-            for start, _, number in starts:
-                series = self._series[start]
-                if series is not None:
-                    yield *series, float(number)
+                series = [self._series[start] for start, _, _ in parts]
+            for chosen, (_, _, number) in zip(series, parts, strict=True):
+                if chosen is not None:
+                    yield *chosen, float(number)
 
     def read(self) -> Store:
         """One tick of every target; the store that holds the readings."""

@@ -228,21 +228,23 @@ class PoissonWorkload:
     def requests(self) -> Iterator[Request | Quiet]:
         """Requests in order of time, without end unless the highest rate is 0. While the rate is low for long, or for ever, it says so:
         whoever looks for the next request must not look without end."""
-        rng = random.Random(f"{self.seed}/arrivals")
+        # the second is seeded for each request: a new one would be seeded twice
+        rng, own = random.Random(f"{self.seed}/arrivals"), random.Random()
         highest, at, thinned = self.rate.highest, 0.0, 0
         while highest > 0:
             at += rng.expovariate(highest)
             thinned += 1
             if rng.random() * highest < self.rate.requests_per_second(at):
-                yield self._request(at, rng.getrandbits(64))
+                own.seed(rng.getrandbits(64))
+                yield self._request(at, own)
                 thinned = 0
             elif thinned >= _MOST_THINNED:
                 yield Quiet(at)
                 thinned = 0
 
-    def _request(self, at: float, number: int) -> Request:
+    def _request(self, at: float, rng: random.Random) -> Request:
         index = max(0, bisect_right(self._begins, at) - 1)
-        mix, rng = self.mixes[index], random.Random(number)
+        mix = self.mixes[index]
         output, tail = mix.output.draw(rng), mix.prompt.draw(rng)
         luck, shares, which = rng.random(), rng.random(), rng.random()
         prefix, head = None, 0

@@ -188,14 +188,9 @@ def lines(situation: Situation, wanted: frozenset[str]) -> Iterator[str]:
         fleet.advance(WARM_SECONDS + seconds)
         stamp = f"{(BEGIN_UNIX_SECONDS + seconds) * 1000:.0f}"
         for exporter in situation.exporters:
+            scraped = {"job": JOB, "instance": f"{exporter.name}.{situation.name}:10077", CLUSTER: situation.name}
             for name, labels, value in exported(situation, exporter, fleet, pods, watches, seconds, wanted):
-                of = {
-                    **labels,
-                    "job": JOB,
-                    "instance": f"{exporter.name}.{situation.name}:10077",
-                    CLUSTER: situation.name,
-                }
-                yield f"{name}{labels_text(of)} {value!r} {stamp}\n"
+                yield f"{name}{labels_text({**labels, **scraped})} {value!r} {stamp}\n"
         others: list[Sample] = [
             ("alertmanager_notifications_failed_total", {"integration": "pagerduty", "job": "alertmanager"}, 0.0),
             ("alertmanager_notifications_total", {"integration": "pagerduty", "job": "alertmanager"}, 1.0),

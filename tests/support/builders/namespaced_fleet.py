@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue.health import AS_WRITTEN, WRITTEN_LABELS
@@ -84,10 +84,18 @@ class NamespacedFleet:
 
     def write(self, minute: int) -> Iterator[tuple[Place, Written]]:
         """What each exporter's page says then."""
+        return self.place(self.read(minute))
+
+    def read(self, minute: int) -> Iterator[tuple[Namespace, Written]]:
+        """What is read of the replicas then, before an exporter puts its labels on it."""
         for namespace, fleet, watch in self._fleets:
             fleet.advance(minute * MINUTE)
-            for name, labels, value in watch.samples():
-                yield from self._place(namespace, name, labels, value)
+            yield from ((namespace, sample) for sample in watch.samples())
+
+    def place(self, readings: Iterable[tuple[Namespace, Written]]) -> Iterator[tuple[Place, Written]]:
+        """What each exporter's page says of such readings."""
+        for namespace, (name, labels, value) in readings:
+            yield from self._place(namespace, name, labels, value)
         for place in EXPORTERS.values():
             yield place, ("llm_serving_exporter_build_info", {"version": "1.0.0"}, 1.0)
             yield place, (WRITTEN_LABELS.full_name, dict.fromkeys((*IDENTITY_LABELS, "team"), AS_WRITTEN), 1.0)
