@@ -14,7 +14,7 @@ from llm_serving_exporter.commands.what_if.capacity import (
     serve,
 )
 from llm_serving_exporter.commands.what_if.reach import CAPPED_CLOCK, Reach, fit_reach
-from llm_serving_exporter.commands.what_if.week import UnansweredError, Week
+from llm_serving_exporter.commands.what_if.week import UnansweredError, Week, smooth_peak
 from llm_serving_exporter.derive.planning import list_refusals, usd_per_million_tokens
 from llm_serving_exporter.derive.roof import lacks
 from llm_serving_exporter.derive.work import Roof, kept_token_bytes, weight_held_bytes
@@ -26,6 +26,8 @@ from llm_serving_exporter.render.numbers import NOTHING, number, percent, second
 _WEEK_SECONDS = 604_800.0
 # vLLM's share of the memory, and what is taken where nobody says more
 _MEMORY_SHARE = 0.9
+# what stays in them beside a quantised format
+_SIXTEEN_BITS = ("bf16", "fp16", "fp32")
 _PATIENCE = 1.1  # a batch or a prompt that is so little beyond what was measured counts as measured
 
 
@@ -77,18 +79,15 @@ class Answer(Struct, frozen=True):
 def answer(week: Week, asked: Asked) -> Answer:
     """Raises UnansweredError where there is no answer, FactsError for a GPU that the catalogue does not know."""
     tensor = week.gpus // week.ranks
-    here = _roof(
-        asked.facts(week.weight_format or None, week.kv_format or None), asked.peaks(week.gpu_name), tensor, week.ranks
-    )
-    there = _roof(
-        asked.facts(asked.weights or week.weight_format or None, asked.kv or week.kv_format or None),
-        here.peaks if asked.gpu is None else asked.peaks(asked.gpu),
-        asked.tensor or tensor, week.ranks,
-    )  # fmt: skip
+    weights, kv = _list_own_formats(week, asked.facts(None, None))
+    here = _roof(asked.facts(weights, kv), asked.peaks(week.gpu_name), tensor, week.ranks)
+    facts = asked.facts(asked.weights or weights, asked.kv or kv)
+    peaks = here.peaks if asked.gpu is None else asked.peaks(asked.gpu)
+    there = _roof(facts, peaks, asked.tensor or tensor, week.ranks)
     reach = fit_reach(here, week.windows)
     other = there.peaks.name != here.peaks.name
     carried = reach.on_another_card() if other else reach
-    objective, peak = Objective(asked.share, week.objectives), week.peak_rate(asked.share)
+    objective, peak = Objective(asked.share, week.objectives), smooth_peak(week.rates, asked.share)
     request = _change(week.request, asked)
     server = Server(here, reach, week.kv_tokens, week.batch_limit)
     asked_server = Server(there, carried, _kv_tokens(week, here, there), asked.batch_limit or week.batch_limit)
@@ -126,6 +125,14 @@ def answer(week: Week, asked: Asked) -> Answer:
     sure = "assumed" if doubts else "scaled by ceilings" if scaled else "measured"
     counts = [None if one is None else one[0] for one in (least, needed)]
     return Answer(week, today, counts[0], question, counts[1], carried, sure, tuple(notes))
+
+
+def _list_own_formats(week: Week, named: ModelFacts) -> tuple[str | None, str | None]:
+    """Of weights and KV cache, as the engines loaded them; None where that is what the model's name says."""
+    formats = week.weight_format.split("+")
+    loaded = next((one for one in formats if one not in _SIXTEEN_BITS), formats[0])
+    same = sorted({group.format.name for group in named.groups}) == sorted(formats)
+    return None if same else loaded or None, None if week.kv_format == named.kv_format else week.kv_format or None
 
 
 def _roof(model: ModelFacts, peaks: GpuPeaks, tensor: int, ranks: int) -> Roof:

@@ -54,20 +54,21 @@ class Week(Struct, frozen=True):
     weight_format: str
     kv_format: str
 
-    def peak_rate(self, share: float) -> float:
-        """The rate that all but so many requests come below (0.99: a hundredth). Chance within five minutes is smoothed, a burst stays."""
-        smooth = []
-        for place, rate in enumerate(self.rates):
-            near = self.rates[max(0, place - 2) : place + 3]
-            mean = add_up(near) / len(near)
-            chance = _CHANCE * math.sqrt(max(rate, mean) / _STEP_SECONDS)
-            smooth.append(mean if abs(rate - mean) <= chance else rate)
-        left = (1 - share) * add_up(smooth)
-        for rate in sorted(smooth, reverse=True):
-            left -= rate
-            if left < 0:
-                return rate
-        return 0.0
+
+def smooth_peak(rates: Sequence[float], share: float) -> float:
+    """The rate that a share of requests come at or below. Chance within five minutes is smoothed, a burst stays."""
+    smooth = []
+    for place, rate in enumerate(rates):
+        near = rates[max(0, place - 2) : place + 3]
+        mean = add_up(near) / len(near)
+        chance = _CHANCE * math.sqrt(max(rate, mean) / _STEP_SECONDS)
+        smooth.append(mean if abs(rate - mean) <= chance else rate)
+    left = (1 - share) * add_up(smooth)
+    for rate in sorted(smooth, reverse=True):
+        left -= rate
+        if left < 0:
+            return rate
+    return 0.0
 
 
 class _Reader:
