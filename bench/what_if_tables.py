@@ -31,11 +31,13 @@ def list_fleets() -> Iterator[str]:
     yield f"|---|---{'|---' * len(questions)}|"
     for engine, load in dict.fromkeys((case["engine"], case["load"]) for case in cases):
         of = {case["question"]: case for case in cases if (case["engine"], case["load"]) == (engine, load)}
-        yield f"| {engine} | {load} | {' | '.join(f'{of[one]["answered"]}, {of[one]["true"]}' for one in questions)} |"
+        pairs = " | ".join(f"{of[one]['answered']}, {of[one]['true']}" for one in questions)
+        yield f"| {engine} | {load} | {pairs} |"
     off = [case["answered"] - case["true"] for case in cases]
     dear = [case["answered"] / case["true"] - 1 for case in cases]
     yield ""
     yield (
         f"Of {len(off)} questions {off.count(0)} are exact, {sum(abs(one) <= 1 for one in off)} within one replica, "
-        f"{sum(one < 0 for one in off)} too low; $/M is as far off as the replicas are, within 10 % in {sum(abs(one) <= 0.1 for one in dear)}."
+        f"{sum(one < 0 for one in off)} too low; $/M is as far off as the replicas are: within 10 % in "
+        f"{sum(abs(one) <= 0.1 for one in dear)}."
     )

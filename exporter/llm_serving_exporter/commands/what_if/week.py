@@ -157,7 +157,7 @@ def _find_gpus(reader: _Reader, name: str) -> tuple[str, float]:
     if len(kinds) > 1:
         many = " and ".join(sorted(kind or "an unknown GPU" for kind, _ in kinds))
         raise UnansweredError(
-            f"{name} ran on {many}, whose steps cannot be told apart: ask about days with one kind, with --over"
+            f"{name} ran on {many}, whose steps cannot be separated: ask about days with one kind, with --over"
         )
     if not kinds or not kinds[0][0]:
         raise UnansweredError(f"the GPUs of {name} are not known: give its targets gpu_model and gpu_count")
