@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
+from statistics import median
 
 from llm_serving_exporter.derive.planning import replica_ceiling
 from llm_serving_exporter.derive.work import Roof, compute_seconds, prefill_flops
@@ -24,6 +25,8 @@ _SCATTER = 0.05
 _DOMINATES = {"decode": 0.6, "prefill": 0.3}
 # like windows, among which one that is alone is an odd one
 _MANY_ALIKE = 10
+# times as long as its like, or as short: an engine that stood still, or a counter that was born within the window
+_ODD = 2.0
 # of the card's clock, below which power or heat holds it down (as the limiter's state `power`)
 CAPPED_CLOCK = 0.95
 
@@ -146,6 +149,8 @@ def fit_reach(roof: Roof, windows: Iterable[Window]) -> Reach:
 def _row(group: Sequence[tuple[Window, Terms]]) -> tuple[float, ...]:
     """The mean of a group, each part as a share of the step's time; a group of one window says less than one of many."""
     weight = 1 / math.hypot(_SCATTER, 2 * _SCATTER / math.sqrt(len(group)))
+    usual = median(window.step_seconds for window, _ in group)
+    group = [(window, terms) for window, terms in group if usual / _ODD <= window.step_seconds <= usual * _ODD]
     parts = [(*terms.scaled((1, 1, 1, 1)), window.step_seconds) for window, terms in group]
     means = [add_up(column) / len(parts) for column in zip(*parts, strict=True)]
     return tuple(weight * mean / means[-1] for mean in means)
