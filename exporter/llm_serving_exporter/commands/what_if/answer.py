@@ -188,8 +188,8 @@ def _doubts(reach: Reach, request: Request, state: State | None) -> Iterator[str
     sent = request.computed + request.cached
     checks = (
         ("a batch", "batch", None if state is None else state.batch, reach.decode),
-        ("prompts computed", "prompt", request.computed, reach.prefill),
-        ("a cached share", "cached", request.cached / sent if sent else 0.0, reach.prefill),
+        ("prompts computed", "prompt", request.computed, reach.prefill or reach.decode),
+        ("a cached share", "cached", request.cached / sent if sent else 0.0, reach.prefill or reach.decode),
     )
     for words, name, value, ranges in checks:
         least, most = ranges.get(name, (0.0, float("inf")))
