@@ -232,7 +232,14 @@ def test_the_same_question_has_the_same_answer() -> None:
 def test_help_is_grouped_and_its_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: StubState) -> None:
     found = asked("--help")
     assert (found.status, found.err) == (0, "")
-    groups = ("the model:", "the GPUs of one replica:", "the question:", "a load to serve:", "last week's load:", "examples:")
+    groups = (
+        "the model:",
+        "the GPUs of one replica:",
+        "the question:",
+        "a load to serve:",
+        "last week's load:",
+        "examples:",
+    )
     assert [group for group in groups if f"\n{group}" in found.out] == list(groups)
     examples = re.findall(r"^  llm-serving-exporter (ceiling .*)$", found.out, re.MULTILINE)
     # the fifth asks a Prometheus: tests/unit/commands/what_if
