@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from llm_serving_exporter.commands.what_if.capacity import (
@@ -23,7 +23,7 @@ from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.render.numbers import NOTHING, number, percent, seconds, usd, usd_four_digits
 
-_WEEK_SECONDS = 604_800.0
+_WEEK_HOURS = 168.0
 # vLLM's share of the memory, and what is taken where nobody says more
 _MEMORY_SHARE = 0.9
 # what stays in them beside a quantised format
@@ -52,12 +52,12 @@ class Asked(Struct, frozen=True):
 class Column(Struct, frozen=True):
     """Today, or the question. None: not known."""
 
-    gpu: str
-    gpus: int  # of a replica
-    replicas: float  # that there are, or are needed
+    server: Server
+    request: Request
+    replicas: float  # that there are, or are asked about
+    needed: int | None  # None: no number holds the objectives
     with_reserve: int | None
     requests_per_second: float  # at the peak
-    request: Request
     state: State | None  # at the peak; None: they do not carry it
     usd_per_million_tokens: float | None
     weekly_usd: float | None
@@ -68,10 +68,7 @@ class Answer(Struct, frozen=True):
 
     week: Week
     today: Column
-    needed_today: int | None
     question: Column
-    needed: int | None
-    reach: Reach
     sure: str  # measured, scaled by ceilings, or assumed
     notes: tuple[str, ...]
 
@@ -96,35 +93,44 @@ def answer(week: Week, asked: Asked) -> Answer:
             f"{there.model.name} with its KV cache does not fit {there.parallel.gpus} x {there.peaks.name}: "
             f"ask with more GPUs, as in --tp {2 * there.parallel.tensor}"
         )
-    least = least_replicas(server, week.request, objective, peak)
-    needed = least_replicas(asked_server, request, objective, peak * asked.traffic)
-    if needed is None and asked.replicas is None:
-        raise UnansweredError(
-            f"no number of replicas holds {_limits(objective)}: one request alone takes too long; ask with a faster GPU or a larger --tp"
-        )
-    count = asked.replicas or (needed[0] if needed is not None else 0)
+    today = _fill_column(week, server, week.request, objective, peak, week.replicas, week.usd_per_gpu_hour)
     price = asked.usd_per_gpu_hour or (None if other else week.usd_per_gpu_hour)
-    tokens = week.tokens / week.seconds * _WEEK_SECONDS
-    sent = (request.computed + request.cached + request.output) / (
-        week.request.computed + week.request.cached + week.request.output
+    question = _fill_column(week, asked_server, request, objective, peak * asked.traffic, asked.replicas, price)
+    doubts = tuple(_doubts(carried, request, question.state))
+    scaled = other or there.parallel != here.parallel or bool(asked.weights or asked.kv)
+    notes = (*doubts, *_notes(week, reach, here, objective, other=other, priced=price is not None))
+    return Answer(week, today, question, "assumed" if doubts else "scaled by ceilings" if scaled else "measured", notes)
+
+
+def _fill_column(
+    week: Week,
+    server: Server,
+    request: Request,
+    objective: Objective,
+    rate: float,
+    replicas: float | None,
+    price: float | None,
+) -> Column:
+    """At `rate` requests/s of all replicas at the peak; `replicas`: None for as many as are needed."""
+    least = least_replicas(server, request, objective, rate)
+    if replicas is None and least is None:
+        limits = " and ".join(f"{name} {seconds(limit)}" for name, limit in objective.seconds.items()) or "this load"
+        raise UnansweredError(
+            f"no number of replicas holds {limits}: one request alone takes too long; ask with a faster GPU or a larger --tp"
+        )
+    needed, gpus = None if least is None else least[0], server.roof.parallel.gpus
+    count = float(needed or 0) if replicas is None else max(1.0, replicas)
+    state = serve(server, request, objective, rate / count, max(1, round(count)))
+    node = max(1, week.largest_node * week.gpus // gpus)
+    reserve = needed + node if needed is not None and week.largest_node else None
+    hourly = None if price is None else count * gpus * price
+    # of a mean second: so many times as many requests, each of so many times as many tokens
+    factor = rate / smooth_peak(week.rates, objective.share) * request.tokens / week.request.tokens
+    tokens = week.tokens / week.seconds * factor
+    million = None if hourly is None else usd_per_million_tokens(hourly, tokens)
+    return Column(
+        server, request, count, needed, reserve, rate, state, million, None if hourly is None else hourly * _WEEK_HOURS
     )
-    state = serve(asked_server, request, objective, peak * asked.traffic / count, count)
-    now = serve(server, week.request, objective, peak / max(1.0, week.replicas), max(1, round(week.replicas)))
-    today = Column(
-        here.peaks.name, week.gpus, week.replicas, None if least is None else _reserve(week, least[0], week.gpus), peak, week.request, now,
-        *_price(week.weekly_usd, tokens),
-    )  # fmt: skip
-    weekly = None if price is None else count * there.parallel.gpus * price * _WEEK_SECONDS / 3600
-    question = Column(
-        there.peaks.name, there.parallel.gpus, count, None if needed is None else _reserve(week, needed[0], there.parallel.gpus),
-        peak * asked.traffic, request, state, *_price(weekly, tokens * asked.traffic * sent),
-    )  # fmt: skip
-    doubts = tuple(_doubts(carried, request, state))
-    scaled = there.peaks.name != here.peaks.name or there.parallel != here.parallel or bool(asked.weights or asked.kv)
-    notes = [*doubts, *_notes(week, reach, here, objective, other=other, priced=price is not None)]
-    sure = "assumed" if doubts else "scaled by ceilings" if scaled else "measured"
-    counts = [None if one is None else one[0] for one in (least, needed)]
-    return Answer(week, today, counts[0], question, counts[1], carried, sure, tuple(notes))
 
 
 def _list_own_formats(week: Week, named: ModelFacts) -> tuple[str | None, str | None]:
@@ -164,20 +170,6 @@ def _kv_tokens(week: Week, here: Roof, there: Roof) -> float | None:
     return max(0.0, week.kv_tokens * before + _MEMORY_SHARE * more - weights) / each if each else None
 
 
-def _reserve(week: Week, needed: int, gpus: int) -> int | None:
-    """With those of the largest node besides."""
-    return needed + max(1, week.largest_node * week.gpus // gpus) if week.largest_node else None
-
-
-def _price(weekly: float | None, tokens: float) -> tuple[float | None, float | None]:
-    hours = _WEEK_SECONDS / 3600
-    return (None, None) if weekly is None else (usd_per_million_tokens(weekly / hours, tokens / _WEEK_SECONDS), weekly)
-
-
-def _limits(objective: Objective) -> str:
-    return " and ".join(f"{name} {seconds(limit)}" for name, limit in objective.seconds.items()) or "this load"
-
-
 def _doubts(reach: Reach, request: Request, state: State | None) -> Iterator[str]:
     """What of the answer lies outside of what was measured."""
     if not reach.decode:
@@ -213,85 +205,69 @@ def _notes(week: Week, reach: Reach, here: Roof, objective: Objective, *, other:
 
 def as_table(found: Answer) -> str:
     """For people."""
-    week, both = found.week, (found.today, found.question)
-    cells: list[tuple[str, list[str]]] = [
-        ("", ["today", "question"]),
-        ("GPUs of a replica", [f"{one.gpus} x {one.gpu}" for one in both]),
-        ("replicas", [f"{one.replicas:.3g}" for one in both]),
-        ("replicas needed", [number(found.needed_today), number(found.needed)]),
-        ("with the N-1 reserve", [number(one.with_reserve) for one in both]),
-        ("requests/s at the peak", [number(one.requests_per_second) for one in both]),
+    week, reach, both = found.week, found.question.server.reach, (found.today, found.question)
+    rows: list[tuple[str, Callable[[Column], str]]] = [
+        ("GPUs of a replica", lambda one: f"{one.server.roof.parallel.gpus} x {one.server.roof.peaks.name}"),
+        ("replicas", lambda one: f"{one.replicas:.3g}"),
+        ("replicas needed", lambda one: number(one.needed)),
+        ("with the N-1 reserve", lambda one: number(one.with_reserve)),
+        ("requests/s at the peak", lambda one: number(one.requests_per_second)),
         (
             "prompt + answer",
-            [f"{one.request.computed + one.request.cached:.0f} + {one.request.output:.0f} tokens" for one in both],
+            lambda one: f"{one.request.computed + one.request.cached:.0f} + {one.request.output:.0f} tokens",
         ),
-        ("objectives", [_holds(one.state) for one in both]),
-        ("batch of a replica", [NOTHING if one.state is None else f"{one.state.batch:.0f}" for one in both]),
-        ("step", [NOTHING if one.state is None else seconds(one.state.step_seconds) for one in both]),
-        ("KV cache free at the peak", [_free(one.state) for one in both]),
-        ("binds next", [NOTHING if one.state is None else one.state.binds for one in both]),
+        (
+            "objectives",
+            lambda one: _say(one, lambda state: "hold" if state.holds else f"missed: {state.binds}", "not carried"),
+        ),
+        ("batch of a replica", lambda one: _say(one, lambda state: f"{state.batch:.0f}")),
+        ("step", lambda one: _say(one, lambda state: seconds(state.step_seconds))),
+        ("KV cache free at the peak", lambda one: _say(one, lambda state: percent(state.kv_free, 0))),
+        ("binds next", lambda one: _say(one, lambda state: state.binds)),
         (
             "$/M tokens",
-            [
-                NOTHING if one.usd_per_million_tokens is None else usd_four_digits(one.usd_per_million_tokens)
-                for one in both
-            ],
+            lambda one: NOTHING if one.usd_per_million_tokens is None else usd_four_digits(one.usd_per_million_tokens),
         ),
-        ("$ a week", [usd(one.weekly_usd) for one in both]),
+        ("$ a week", lambda one: usd(one.weekly_usd)),
     ]
-    widths = [max(len(row[1][place]) for row in cells) for place in (0, 1)]
-    lines = [
-        f"{label:<26}" + "  ".join(f"{text:>{width}}" for text, width in zip(texts, widths, strict=True))
-        for label, texts in cells
-    ]
+    cells = [("", "today", "question"), *((label, *map(say, both)) for label, say in rows)]
+    widths = [max(len(row[place]) for row in cells) for place in (1, 2)]
+    lines = [f"{label:<26}{first:>{widths[0]}}  {second:>{widths[1]}}" for label, first, second in cells]
     head = f"{week.model_name} ({week.role}), {week.requests:,.0f} requests in {week.seconds / 86400:.3g} days"
-    efficiencies = f"e_b {found.reach.bandwidth_efficiency:.2f}, e_c {found.reach.compute_efficiency:.2f}"
-    how = f"{found.sure}: {efficiencies} from {found.reach.windows} windows{_ranges(found.reach)}"
-    return "\n".join([head, "", *lines, "", f"{'how sure':<26}{how}", *(f"note: {text}" for text in found.notes)])
-
-
-def _holds(state: State | None) -> str:
-    return "not carried" if state is None else "hold" if state.holds else f"missed: {state.binds}"
-
-
-def _free(state: State | None) -> str:
-    return NOTHING if state is None or state.kv_share is None else percent(max(0.0, 1 - state.kv_share), 0)
-
-
-def _ranges(reach: Reach) -> str:
-    told = [
+    how = f"e_b {reach.bandwidth_efficiency:.2f}, e_c {reach.compute_efficiency:.2f} from {reach.windows} windows"
+    over = "; ".join(
         f"{phase} at {', '.join(f'{name} {least:.3g} to {most:.3g}' for name, (least, most) in ranges.items())}"
-        for phase, ranges in (("decode", reach.decode), ("prefill", reach.prefill)) if ranges
-    ]  # fmt: skip
-    return f" ({'; '.join(told)})" if told else ""
+        for phase, ranges in (("decode", reach.decode), ("prefill", reach.prefill))
+        if ranges
+    )
+    sure = f"{'how sure':<26}{found.sure}: {how}{f' ({over})' if over else ''}"
+    return "\n".join([head, "", *lines, "", sure, *(f"note: {text}" for text in found.notes)])
+
+
+def _say(one: Column, say: Callable[[State], str], otherwise: str = NOTHING) -> str:
+    return otherwise if one.state is None else say(one.state)
 
 
 def as_document(found: Answer) -> dict[str, Any]:
     """For programs: seconds, tokens, USD; null where it is not known."""
-
-    def column(one: Column, needed: int | None) -> Mapping[str, Any]:
-        state, request = one.state, one.request
-        return {
-            "gpu": one.gpu, "gpus_per_replica": one.gpus, "replicas": one.replicas, "replicas_needed": needed,
-            "replicas_with_reserve": one.with_reserve, "requests_per_second": one.requests_per_second,
-            "input_tokens": request.computed + request.cached, "cached_tokens": request.cached, "output_tokens": request.output,
-            "usd_per_million_tokens": one.usd_per_million_tokens, "usd_per_week": one.weekly_usd,
-            "carried": state is not None, "objectives_hold": state is not None and state.holds,
-            "batch": state and state.batch, "step_seconds": state and state.step_seconds,
-            "tokens_per_second_per_replica": state and state.tokens_per_second, "binds": state and state.binds,
-            "kv_free_ratio": None if state is None or state.kv_share is None else max(0.0, 1 - state.kv_share),
-        }  # fmt: skip
-
+    week, reach = found.week, found.question.server.reach
     return {
-        "model_name": found.week.model_name,
-        "role": found.week.role,
-        "seconds": found.week.seconds,
-        "today": column(found.today, found.needed_today),
-        "question": column(found.question, found.needed),
-        "bandwidth_efficiency": found.reach.bandwidth_efficiency,
-        "compute_efficiency": found.reach.compute_efficiency,
-        "windows": found.reach.windows,
-        "measured_over": {"decode": dict(found.reach.decode), "prefill": dict(found.reach.prefill)},
-        "sure": found.sure,
-        "notes": list(found.notes),
-    }
+        "model_name": week.model_name, "role": week.role, "seconds": week.seconds,
+        "today": _document(found.today), "question": _document(found.question),
+        "bandwidth_efficiency": reach.bandwidth_efficiency, "compute_efficiency": reach.compute_efficiency,
+        "windows": reach.windows, "measured_over": {"decode": dict(reach.decode), "prefill": dict(reach.prefill)},
+        "sure": found.sure, "notes": list(found.notes),
+    }  # fmt: skip
+
+
+def _document(one: Column) -> dict[str, Any]:
+    state, request, roof = one.state, one.request, one.server.roof
+    return {
+        "gpu": roof.peaks.name, "gpus_per_replica": roof.parallel.gpus, "replicas": one.replicas, "replicas_needed": one.needed,
+        "replicas_with_reserve": one.with_reserve, "requests_per_second": one.requests_per_second,
+        "input_tokens": request.computed + request.cached, "cached_tokens": request.cached, "output_tokens": request.output,
+        "usd_per_million_tokens": one.usd_per_million_tokens, "usd_per_week": one.weekly_usd,
+        "carried": state is not None, "objectives_hold": state is not None and state.holds,
+        "batch": state and state.batch, "step_seconds": state and state.step_seconds, "kv_free_ratio": state and state.kv_free,
+        "tokens_per_second_per_replica": state and state.tokens_per_second, "binds": state and state.binds,
+    }  # fmt: skip

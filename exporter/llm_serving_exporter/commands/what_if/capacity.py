@@ -28,6 +28,11 @@ class Request(Struct, frozen=True):
     context: float  # that a decode step attends to
     held: float  # of the KV cache, while it runs
 
+    @property
+    def tokens(self) -> float:
+        """Of its prompt as sent, and of its answer."""
+        return self.computed + self.cached + self.output
+
 
 class Server(Struct, frozen=True):
     """One replica."""
@@ -52,7 +57,7 @@ class State(Struct, frozen=True):
     step_seconds: float
     first_token_seconds: float  # without a queue
     tokens_per_second: float  # prompts as sent, and answers
-    kv_share: float | None
+    kv_free: float | None  # share of the KV cache; None: not known
     binds: str  # what a higher rate meets
     # share of events beyond their threshold, by objective
     bad: Mapping[str, float]
@@ -105,13 +110,19 @@ def serve(server: Server, request: Request, objective: Objective, rate: float, r
     ends = objective.seconds.get("e2e", math.inf) - step.base_seconds - prompt
     bad["e2e"] = 1.0 if ends <= 0 else math.exp(-ends / lasts) if lasts > 0 else 0.0
     bad = {name: share for name, share in bad.items() if name in objective.seconds}
-    kv = None if server.kv_tokens is None else batch * request.held / server.kv_tokens
+    free = None if server.kv_tokens is None else max(0.0, 1 - batch * request.held / server.kv_tokens)
     worst = max(bad, key=lambda name: bad[name], default="")
     binds = worst if worst and bad[worst] > 1 - objective.share else _what_binds(server, request, most)
-    tokens = rate * (request.computed + request.cached + request.output)
     first = step.base_seconds + prompt
     return State(
-        batch, step.seconds, first, tokens, kv, binds, bad, all(share <= 1 - objective.share for share in bad.values())
+        batch,
+        step.seconds,
+        first,
+        rate * request.tokens,
+        free,
+        binds,
+        bad,
+        all(share <= 1 - objective.share for share in bad.values()),
     )
 
 

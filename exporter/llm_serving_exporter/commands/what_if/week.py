@@ -13,7 +13,7 @@ from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import escape_label_value
 
-_STEP_SECONDS, _WEEK_HOURS = 300.0, 168.0
+_STEP_SECONDS = 300.0
 # windows that are asked for at most, of all replicas together
 _MOST_WINDOWS = 60_000
 # gaps between tokens that a window needs before its mean says something
@@ -50,7 +50,6 @@ class Week(Struct, frozen=True):
     batch_limit: float | None  # of a replica
     objectives: Mapping[str, float]  # thresholds in seconds
     usd_per_gpu_hour: float | None
-    weekly_usd: float | None
     weight_format: str
     kv_format: str
 
@@ -145,7 +144,7 @@ def read_week(prometheus: Prometheus, model: str, role: str | None, seconds: flo
         reader.mean("target:llm_serving_kv_cache_capacity_tokens:sum", "max_over_time"),
         reader.value(f"max(quantile_over_time(0.99, model:llm_serving_kv_cache_usage_ratio:max{{{reader.of}}}[{reader.span}]))"),
         reader.mean("target:llm_serving_batch_limit_requests:sum", "max_over_time"),
-        _objectives(reader), price, None if price is None else price * gpus * replicas * _WEEK_HOURS,
+        _objectives(reader), price,
         formats.get("weight_format", ""), formats.get("kv_format", ""),
     )  # fmt: skip
 
