@@ -93,11 +93,8 @@ def serve(server: Server, request: Request, objective: Objective, rate: float, r
     batch = _find_batch(server, request, rate, most)
     if batch is None:
         return None
-    step, full, prompt = (
-        measure_step(server, request, batch),
-        measure_step(server, request, most),
-        _prompt_seconds(server, request),
-    )
+    step, full = (measure_step(server, request, one) for one in (batch, most))
+    prompt = _prompt_seconds(server, request)
     if step is None or full is None or prompt is None:
         return None
     lasts = (request.output - 1) * step.seconds
@@ -114,16 +111,8 @@ def serve(server: Server, request: Request, objective: Objective, rate: float, r
     worst = max(bad, key=lambda name: bad[name], default="")
     binds = worst if worst and bad[worst] > 1 - objective.share else _what_binds(server, request, most)
     first = step.base_seconds + prompt
-    return State(
-        batch,
-        step.seconds,
-        first,
-        rate * request.tokens,
-        free,
-        binds,
-        bad,
-        all(share <= 1 - objective.share for share in bad.values()),
-    )
+    holds = all(share <= 1 - objective.share for share in bad.values())
+    return State(batch, step.seconds, first, rate * request.tokens, free, binds, bad, holds)
 
 
 def least_replicas(server: Server, request: Request, objective: Objective, rate: float) -> tuple[int, State] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from contextlib import closing
 
 from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
 from llm_serving_exporter.clients.prometheus import Prometheus
@@ -45,7 +46,9 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         secret = None if token is None else read_secret(Secret(file=token), environ)
         access = Access("Prometheus", f"{url.url}{url.path or ''}", "--from-prometheus", secret, None, ca_file)
         prometheus = Prometheus(JsonApi(access, _TIMEOUT_SECONDS))
-        found = answer(read_week(prometheus, model, flags.text("--role"), over), asked)
+        with closing(prometheus):
+            week = read_week(prometheus, model, flags.text("--role"), over)
+        found = answer(week, asked)
     except (ApiError, UnansweredError, FactsError, SecretError) as error:
         print_message(f"error: {error}")
         return EXIT_FAILED

@@ -46,7 +46,6 @@ class Week(Struct, frozen=True):
     tokens: float  # prompts as sent, and answers, in all
     windows: tuple[Window, ...]
     kv_tokens: float | None  # of a replica
-    kv_share: float | None  # of the fullest engine, the highest of the days but for a hundredth
     batch_limit: float | None  # of a replica
     objectives: Mapping[str, float]  # thresholds in seconds
     usd_per_gpu_hour: float | None
@@ -142,7 +141,6 @@ def read_week(prometheus: Prometheus, model: str, role: str | None, seconds: flo
         (add_up(sent.values()) + add_up(decoded.values())) * _STEP_SECONDS,
         tuple(_list_windows(reader, sent, finished)),
         reader.mean("target:llm_serving_kv_cache_capacity_tokens:sum", "max_over_time"),
-        reader.value(f"max(quantile_over_time(0.99, model:llm_serving_kv_cache_usage_ratio:max{{{reader.of}}}[{reader.span}]))"),
         reader.mean("target:llm_serving_batch_limit_requests:sum", "max_over_time"),
         _objectives(reader), price,
         formats.get("weight_format", ""), formats.get("kv_format", ""),
