@@ -32,8 +32,8 @@ def requests_per_second(hour: float) -> float:
     return 24 + 16 * math.cos(2 * math.pi * (hour - 14) / 24)
 
 
-def list_records(end: float, hours: int, *, load: float = 1.0) -> Iterator[str]:
-    """Lines up to a moment in Unix seconds. `load`: factor of it, 0: nobody asks for anything."""
+def list_records(end: float, hours: int, *, load: float = 1.0, kept: str = "") -> Iterator[str]:
+    """Lines up to a moment in Unix seconds. `load`: factor of it, 0: nobody asks for anything. `kept`: what is in the names of all."""
     names: dict[str, list[str]] = {}
     gaps, waited = [0.0] * REPLICAS, [0.0] * REPLICAS
     for minute in range(hours * 60 + 1):
@@ -41,8 +41,9 @@ def list_records(end: float, hours: int, *, load: float = 1.0) -> Iterator[str]:
         rate = load * requests_per_second(at / HOUR % 24)
         for name, labels, value in _samples(rate, gaps, waited):
             names.setdefault(name, []).append(f"{name}{{{labels}}} {value!r} {at:.3f}\n")
-    for lines in names.values():
-        yield from lines
+    for name, lines in names.items():
+        if kept in name:
+            yield from lines
     yield "# EOF\n"
 
 

@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.process]
 HOURS = 48
 
 
-def prometheus_of(folder: Path, *, load: float) -> PrometheusServer:
+def prometheus_of(folder: Path, *, load: float = 1.0, kept: str = "") -> PrometheusServer:
     source = folder / "records.om"
-    source.write_text("".join(list_records(time.time() - 60, HOURS, load=load)))
+    source.write_text("".join(list_records(time.time() - 60, HOURS, load=load, kept=kept)))
     make_blocks(source, folder / "data")
     return PrometheusServer(folder, "")
 
@@ -108,6 +108,16 @@ def test_what_cannot_be_answered_says_what_to_do(url: str, tmp_path: Path) -> No
         assert said.startswith("Prometheus has no record of any model: load the recording rules")
     (said,) = asked(*words("http://127.0.0.1:9")).errors
     assert "--from-prometheus" in said
+
+
+def test_records_alone_are_enough(tmp_path: Path) -> None:
+    """Where long-term storage keeps no series of the exporter's own, sequences that run say how long a step takes."""
+    with prometheus_of(tmp_path, kept=":llm_serving_") as prometheus:
+        found = document(*words(prometheus.url, "--traffic", "2x"))
+    assert found["windows"] > 1000
+    assert found["bandwidth_efficiency"] == pytest.approx(1 / FACTORS[0], rel=0.15)
+    assert found["question"]["replicas_needed"] >= found["today"]["replicas_needed"]
+    assert any("no objective of latency is set" in note for note in found["notes"])
 
 
 def test_wrong_flags_are_refused_before_anybody_is_asked() -> None:
