@@ -23,6 +23,7 @@ from bench.accuracy_tables import (
     list_waiting,
 )
 from bench.pictures import render_picture
+from bench.what_if_tables import list_fleets, list_phases_told
 from llm_serving_exporter.docgen.generated_files import write_or_check
 from tests.support.builders.h100 import list_all_phases, measure
 from tests.support.models.points import Kind
@@ -61,6 +62,8 @@ def make_files() -> dict[Path, str]:
     text = fill_block(
         text, "bandwidth", list_bandwidth(measure(phase) for phase in list_all_phases()), "tests/captures/h100-*"
     )
+    text = fill_block(text, "what-if-h100", list_phases_told(), "tests/captures/h100-*")
+    text = fill_block(text, "what-if-fleets", list_fleets(), "tests/truth/what_if.toml")
     shown = [(one.point, one.of_expected) for one in compared if one.point.source.kind in REAL]
     return {PAGE: text, PICTURE: render_picture(draw_shares(shown))}
 
