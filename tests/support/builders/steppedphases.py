@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from llm_serving_exporter.commands.what_if.reach import Window, fit_reach, prompt_seconds, step_terms
+from llm_serving_exporter.commands.what_if.reach import Window, fit_reach, step_terms
 from llm_serving_exporter.derive.work import Roof
 from llm_serving_exporter.facts.loader import model_facts
 from llm_serving_exporter.model.hardware import Parallel
@@ -78,10 +78,8 @@ def tell(run: str) -> Iterator[Told]:
         reach = fit_reach(roof, [window, phases["prefill"]])
         for name, asked in phases.items():
             if name not in (by, "prefill"):
-                prompt = prompt_seconds(roof, asked.prompt_tokens, asked.cached_tokens)
-                assert prompt is not None
-                terms = step_terms(
-                    roof, asked.batch, asked.context_tokens, prompt * asked.prefill_tokens / asked.prompt_tokens
-                )
+                computed = asked.prompt_tokens
+                prompts = asked.prefill_tokens / computed
+                terms = step_terms(roof, asked.batch, asked.context_tokens, prompts, computed, asked.cached_tokens)
                 assert terms is not None
                 yield Told(run, by, name, asked.step_seconds / sum(terms.scaled(reach.factors)) - 1)

@@ -17,7 +17,7 @@ from llm_serving_exporter.model.target import ModelSettings
 MODEL, HOUR, MINUTE = "meta-llama/Llama-3.1-8B-Instruct", 3600.0, 60.0
 REPLICAS, USD, KV_TOKENS, BATCH_LIMIT = 4, 2.0, 432_000, 256
 REQUEST = Request(600.0, 200.0, 240.0, 920.0, 930.0)
-FACTORS = (1.3, 1.6, 0.5, 0.001)
+FACTORS = (1.3, 1.6, 0.5, 0.001, 0.0)
 
 
 def truth() -> Server:

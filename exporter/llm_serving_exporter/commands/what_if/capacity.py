@@ -75,16 +75,16 @@ class Step(Struct, frozen=True):
 
 def measure_step(server: Server, request: Request, batch: float) -> Step | None:
     """At that batch; None where a peak is not known."""
-    terms = step_terms(server.roof, batch, request.context, 0.0)
-    least = step_terms(server.roof, min(1.0, batch), 0.0, 0.0)
-    prompt = _prompt_seconds(server, request)
-    if terms is None or least is None or prompt is None:
+    prompts, computed = batch / max(1.0, request.output - 1), max(1.0, request.computed)
+    terms = step_terms(server.roof, batch, request.context, prompts, computed, request.cached)
+    least = step_terms(server.roof, min(1.0, batch), 0.0)
+    if terms is None or least is None:
         return None
-    memory, _, decode, beside = terms.scaled(server.reach.factors)
-    prefill = prompt * batch / max(1.0, request.output - 1)
-    seconds = memory + decode + beside + prefill
+    memory, prefill, decode, beside, hidden = terms.scaled(server.reach.factors)
+    base = memory + decode + beside
+    seconds = base + prefill + hidden
     fixed = least.memory * server.reach.factors[0] + beside
-    return Step(seconds, seconds - prefill, min(fixed, seconds), (decode + prefill) / seconds)
+    return Step(seconds, base, min(fixed, seconds), (decode + prefill) / seconds)
 
 
 def serve(server: Server, request: Request, objective: Objective, rate: float, replicas: int) -> State | None:

@@ -1,26 +1,31 @@
 """How near engines come to their ceilings: what fits step time = bytes / (e_b x bandwidth) + FLOPs / (e_c x peak) over windows of a fleet.
 
 Prefill's FLOPs and decode's have coefficients of their own: on an H100 a third of decode's matrices run beside no read of memory, which is
-what stands here where a fleet's batches do not differ enough to tell. A constant time of a step is fitted beside.
+what stands here where a fleet's batches do not differ enough to tell. A constant time of a step is fitted beside, and how much of the reads
+runs at the same time as prompts do: hardly any on an H100, all of them in an engine that keeps to its roofline.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
+from operator import attrgetter, mul
 from statistics import median
 
 from llm_serving_exporter.derive.planning import replica_ceiling
-from llm_serving_exporter.derive.work import Roof, compute_seconds, prefill_flops
+from llm_serving_exporter.derive.work import Roof, compute_seconds, prefill_flops, weight_read_bytes
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field
 
 # believed before anything is seen, and how far it may be off: seconds for each at the peak of bytes, of prefill's and of decode's
-# FLOPs, and seconds of a step. Of the recordings on an H100: e_b 0.7 to 0.8, e_c 0.55 to 0.62, and what tells one phase from another best
-_USUAL, _SPREAD = (1.25, 1.7, 0.5, 0.001), (0.5, 0.6, 0.4, 0.001)
-# how far a group of like windows lies off its own time: 25 phases on an H100 scatter by less than a tenth
-_SCATTER = 0.05
+# FLOPs, seconds of a step, and of reads and prompts in one step the share of the shorter that the longer hides. Of the recordings on an
+# H100: e_b 0.7 to 0.8, e_c 0.55 to 0.62, and what tells one phase from another best
+_USUAL, _SPREAD = (1.25, 1.7, 0.5, 0.001, 0.0), (0.5, 0.6, 0.4, 0.001, 0.5)
+# how far groups of like windows lie off their own time at first, and at least: 25 phases on an H100 scatter by less than a tenth
+_SCATTER, _LEAST_SCATTER = 0.05, 0.01
+# of one step's prompts, where it computes long ones in parts: vLLM's max_num_batched_tokens where nobody sets it
+_PART_TOKENS = 2048.0
+_PASSES = 4
 # of the time of a group of windows that one of the two must take, so that its efficiency is measured there
 _DOMINATES = {"decode": 0.6, "prefill": 0.3}
 # like windows, among which one that is alone is an odd one
@@ -57,16 +62,23 @@ class Terms(Struct, frozen=True):
     memory: float
     prefill: float
     decode: float
+    prompt_share: float = 0.0  # of steps that have prompts
 
     def scaled(self, factors: Sequence[float]) -> tuple[float, ...]:
-        """What it takes, part by part: memory, prefill, decode's FLOPs, and what each step takes beside."""
-        return self.memory * factors[0], self.prefill * factors[1], self.decode * factors[2], factors[3]
+        """What it takes, part by part: memory, prefill, decode's FLOPs, what each step takes beside, and, below 0, what is hidden."""
+        memory, prefill = self.memory * factors[0], self.prefill * factors[1]
+        hidden = min(memory * self.prompt_share, prefill)
+        return memory, prefill, self.decode * factors[2], factors[3], -hidden * factors[4]
+
+
+Group = Sequence[tuple[Window, Terms]]
+Factors = tuple[float, float, float, float, float]
 
 
 class Reach(Struct, frozen=True):
     """Seconds for each second at the peaks, by part as in `Terms`, and seconds of each step; and over what they were measured."""
 
-    factors: tuple[float, float, float, float] = _USUAL
+    factors: Factors = _USUAL
     # least and most of batch, prompt, cached share and clock, of the windows of each phase that tell of it; {}: none do, it is assumed
     decode: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     prefill: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -91,7 +103,7 @@ class Reach(Struct, frozen=True):
         """The same for another GPU: what was measured under a cap on power stays with its card, and the usual stands instead."""
         if not self.capped:
             return self
-        return Reach((self.factors[0], *_USUAL[1:3], self.factors[3]), self.decode, {}, self.windows)
+        return Reach((self.factors[0], *_USUAL[1:3], *self.factors[3:]), self.decode, {}, self.windows)
 
 
 def prompt_seconds(roof: Roof, computed_tokens: float, cached_tokens: float) -> float | None:
@@ -100,26 +112,40 @@ def prompt_seconds(roof: Roof, computed_tokens: float, cached_tokens: float) -> 
     return None if seconds is None else seconds / roof.parallel.data
 
 
-def step_terms(roof: Roof, batch: float, context_tokens: float, prefill_seconds: float) -> Terms | None:
-    """A step of `batch` sequences, beside prompts that need so long at the peak; None where a peak is not known."""
+def step_terms(
+    roof: Roof, batch: float, context_tokens: float, prompts: float = 0.0, computed: float = 1.0, cached: float = 0.0
+) -> Terms | None:
+    """A mean step of `batch` sequences beside `prompts`, of each of which so many tokens are computed and cached; None where a peak is not
+    known."""
+    prompt = prompt_seconds(roof, computed, cached)
+    if prompt is None:
+        return None
     if batch <= 0:
-        return Terms(0.0, prefill_seconds, 0.0)
-    ceiling = replica_ceiling(roof, batch, context_tokens)
-    if ceiling is None or not ceiling.compute_tokens_per_second:
+        return Terms(0.0, prompts * prompt, 0.0)
+    ceiling, bandwidth = replica_ceiling(roof, batch, context_tokens), roof.peaks.bandwidth_bytes_per_second
+    if ceiling is None or not ceiling.compute_tokens_per_second or not bandwidth:
         return None
     memory, compute = batch / ceiling.bandwidth_tokens_per_second, batch / ceiling.compute_tokens_per_second
-    return Terms(memory, prefill_seconds, compute)
+    # they come at random
+    share = -math.expm1(-prompts * max(1.0, computed / _PART_TOKENS))
+    if share and roof.model.geometry.experts:
+        # a prompt touches experts that the batch does not
+        ranks = roof.parallel.data
+        few, many = (
+            weight_read_bytes(roof, tokens / ranks).expected for tokens in (batch, batch + prompts * computed / share)
+        )
+        memory += share * (many - few) / (bandwidth * roof.parallel.tensor)
+    return Terms(memory, prompts * prompt, compute, share)
 
 
 def fit_reach(roof: Roof, windows: Iterable[Window]) -> Reach:
     """What the windows of replicas of one roof show; without any, what is usual, with nothing measured."""
     groups: dict[tuple[int, int], list[tuple[Window, Terms]]] = {}
     for window in windows:
-        prompt = prompt_seconds(roof, max(1.0, window.prompt_tokens), window.cached_tokens)
-        if prompt is None or window.step_seconds <= 0:
-            continue
-        prefill = prompt * window.prefill_tokens / max(1.0, window.prompt_tokens)
-        terms = step_terms(roof, window.batch, window.context_tokens, prefill)
+        computed = max(1.0, window.prompt_tokens)
+        prompts = window.prefill_tokens / computed
+        terms = step_terms(roof, window.batch, window.context_tokens, prompts, computed, window.cached_tokens)
+        # a step of no time, too, is none
         if terms is not None and terms.memory + terms.prefill < 2 * window.step_seconds:
             share = terms.prefill / window.step_seconds
             groups.setdefault((round(2 * math.log2(1 + window.batch)), round(5 * share)), []).append((window, terms))
@@ -128,17 +154,12 @@ def fit_reach(roof: Roof, windows: Iterable[Window]) -> Reach:
     # a moment or two in a week that are like no other are at the edge of what was recorded
     fewest = 3 if max(map(len, groups.values())) >= _MANY_ALIKE else 1
     groups = {key: group for key, group in groups.items() if len(group) >= fewest}
-    rows = [_row(group) for group in groups.values()]
-    rows += [
-        (*(1 / spread if one == place else 0.0 for one in range(4)), usual / spread)
-        for place, (usual, spread) in enumerate(zip(_USUAL, _SPREAD, strict=True))
-    ]
-    factors = _solve_not_negative(rows)
+    factors = _fit_factors(list(groups.values()))
     told: dict[str, list[Window]] = {"decode": [], "prefill": []}
     for group in groups.values():
         for window, terms in group:
-            memory, prefill, decode, step = (part / window.step_seconds for part in terms.scaled(factors))
-            if memory + decode + step >= _DOMINATES["decode"]:
+            memory, prefill, decode, step, hidden = (part / window.step_seconds for part in terms.scaled(factors))
+            if memory + decode + step + hidden >= _DOMINATES["decode"]:
                 told["decode"].append(window)
             if prefill >= _DOMINATES["prefill"]:
                 told["prefill"].append(window)
@@ -146,14 +167,34 @@ def fit_reach(roof: Roof, windows: Iterable[Window]) -> Reach:
     return Reach(factors, _ranges(told["decode"]), _ranges(told["prefill"]), int(count))
 
 
-def _row(group: Sequence[tuple[Window, Terms]]) -> tuple[float, ...]:
-    """The mean of a group, each part as a share of the step's time; a group of one window says less than one of many."""
-    weight = 1 / math.hypot(_SCATTER, 2 * _SCATTER / math.sqrt(len(group)))
+def _fit_factors(groups: Sequence[Group]) -> Factors:
+    """Of all groups, with what is usual where they do not tell. What is hidden depends on the others, and how far groups scatter is seen
+    when they are fitted: so in passes."""
+    usual = [
+        (*(1 / spread if one == place else 0.0 for one in range(5)), mean / spread)
+        for place, (mean, spread) in enumerate(zip(_USUAL, _SPREAD, strict=True))
+    ]
+    factors, scatter = _USUAL, _SCATTER
+    for _ in range(_PASSES):
+        means = [_mean(group, factors) for group in groups]
+        weights = [1 / math.hypot(scatter, 2 * scatter / math.sqrt(len(group))) for group in groups]
+        rows = [tuple(weight * part for part in row) for weight, row in zip(weights, means, strict=True)]
+        factors = _solve_bounded([*rows, *usual])
+        off = add_up((1 - add_up(map(mul, row, factors))) ** 2 for row in means)
+        scatter = max(_LEAST_SCATTER, math.sqrt((_SCATTER**2 + off) / (1 + len(groups))))
+    return factors
+
+
+def _mean(group: Group, factors: Factors) -> tuple[float, ...]:
+    """The mean of a group: each part that a factor multiplies as a share of the step's time, and 1."""
     usual = median(window.step_seconds for window, _ in group)
     group = [(window, terms) for window, terms in group if usual / _ODD <= window.step_seconds <= usual * _ODD]
-    parts = [(*terms.scaled((1, 1, 1, 1)), window.step_seconds) for window, terms in group]
+    parts = [
+        (*terms.scaled((1, 1, 1, 1, 0))[:4], terms.scaled((*factors[:4], 1))[4], window.step_seconds)
+        for window, terms in group
+    ]
     means = [add_up(column) / len(parts) for column in zip(*parts, strict=True)]
-    return tuple(weight * mean / means[-1] for mean in means)
+    return tuple(mean / means[-1] for mean in means)
 
 
 def _ranges(windows: Sequence[Window]) -> dict[str, tuple[float, float]]:
@@ -165,21 +206,24 @@ def _ranges(windows: Sequence[Window]) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _solve_not_negative(rows: Sequence[Sequence[float]]) -> tuple[float, float, float, float]:
-    """Least squares with no factor below 0: those that would be are left out, the most negative first."""
-    free = list(range(4))
+def _solve_bounded(rows: Sequence[Sequence[float]]) -> Factors:
+    """Least squares with no factor below 0, and no more hidden than all: one that would be is held at its bound, the furthest off first."""
+    held: dict[int, float] = {}
     while True:
-        found = dict(zip(free, _solve(rows, free), strict=True))
-        worst = min(found, key=lambda place: found[place])
-        if found[worst] >= 0:
-            first, second, third, fourth = (found.get(place, 0.0) for place in range(4))
-            return first, second, third, fourth
-        free.remove(worst)
+        free = [place for place in range(5) if place not in held]
+        solved = dict(zip(free, _solve(rows, free, held), strict=True))
+        off = {place: max(-value, value - 1 if place == 4 else -1.0) for place, value in solved.items()}
+        worst = max(off, key=lambda place: off[place])
+        if off[worst] <= 0:
+            first, second, third, fourth, fifth = ({**solved, **held}[place] for place in range(5))
+            return first, second, third, fourth, fifth
+        held[worst] = 0.0 if solved[worst] < 0 else 1.0
 
 
-def _solve(rows: Sequence[Sequence[float]], free: Sequence[int]) -> list[float]:
+def _solve(rows: Sequence[Sequence[float]], free: Sequence[int], held: Mapping[int, float]) -> list[float]:
     """Normal equations by elimination; each factor has a row of its own, so that none is singular."""
-    matrix = [[add_up(row[one] * row[other] for row in rows) for other in (*free, 4)] for one in free]
+    rows = [(*row[:5], row[5] - add_up(row[place] * value for place, value in held.items())) for row in rows]
+    matrix = [[add_up(row[one] * row[other] for row in rows) for other in (*free, 5)] for one in free]
     for pivot in range(len(matrix)):
         line = matrix[pivot] = [value / matrix[pivot][pivot] for value in matrix[pivot]]
         for other, row in enumerate(matrix):
