@@ -39,7 +39,7 @@ def list_records(end: float, hours: int, *, load: float = 1.0, kept: str = "") -
     for minute in range(hours * 60 + 1):
         at = end - hours * HOUR + minute * MINUTE
         rate = load * requests_per_second(at / HOUR % 24)
-        for name, labels, value in _samples(rate, gaps, waited):
+        for name, labels, value in (*_samples(rate, gaps, waited), *_counters(minute)):
             names.setdefault(name, []).append(f"{name}{{{labels}}} {value!r} {at:.3f}\n")
     for name, lines in names.items():
         if kept in name:
@@ -47,11 +47,24 @@ def list_records(end: float, hours: int, *, load: float = 1.0, kept: str = "") -
     yield "# EOF\n"
 
 
+def _counters(minute: int) -> Iterator[tuple[str, str, float]]:
+    """GPU time and its cost, as the review reads them."""
+    for number in range(REPLICAS):
+        target = f'target="replica-{number}",model_name="{MODEL}",role="unified"'
+        yield "llm_serving_gpu_seconds_total", f'{target},state="busy",rate="hourly"', minute * MINUTE
+        cost = f'{target},phase="decode",rate="hourly",method="roofline"'
+        yield "llm_serving_cost_usd_total", cost, minute * MINUTE / HOUR * USD
+        price = f'{target},gpu_name="H100 SXM 80GB",rate="hourly"'
+        yield "llm_serving_gpu_price_usd_per_hour", price, USD
+    yield "llm_serving_rate_info", 'rate="hourly",kind="on_demand"', 1.0
+
+
 def _samples(rate: float, gaps: list[float], waited: list[float]) -> Iterator[tuple[str, str, float]]:
     model = f'model_name="{MODEL}",role="unified"'
     sent, decoded = rate * (REQUEST.computed + REQUEST.cached), rate * REQUEST.output
     yield "model:llm_serving_targets:count", model, REPLICAS
     yield "model:llm_serving_ready_replicas:sum", model, REPLICAS
+    yield "model:llm_serving_present_replicas:sum", model, REPLICAS
     yield "model:llm_serving_largest_node_replicas:max", model, 1
     yield "model:llm_serving_requests_finished:rate5m", f'{model},reason="stop"', rate
     yield "model:llm_serving_prompt_tokens:rate5m", model, sent

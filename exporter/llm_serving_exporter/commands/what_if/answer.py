@@ -18,11 +18,16 @@ from llm_serving_exporter.commands.what_if.week import UnansweredError, Week, sm
 from llm_serving_exporter.derive.planning import list_refusals, usd_per_million_tokens
 from llm_serving_exporter.derive.roof import lacks
 from llm_serving_exporter.derive.work import Roof, kept_token_bytes, weight_held_bytes
+from llm_serving_exporter.facts import loader
+from llm_serving_exporter.facts.gpus import find
+from llm_serving_exporter.facts.peaks import peaks_of_spec
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
-from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.render.numbers import NOTHING, number, percent, seconds, usd, usd_four_digits
 
+# of events within their thresholds
+USUAL_SHARE = 0.99
 _WEEK_HOURS = 168.0
 # vLLM's share of the memory, and what is taken where nobody says more
 _MEMORY_SHARE = 0.9
@@ -46,7 +51,22 @@ class Asked(Struct, frozen=True):
     output_tokens: float | None = None
     batch_limit: int | None = None
     usd_per_gpu_hour: float | None = None
-    share: float = 0.99
+    share: float = USUAL_SHARE
+
+
+def find_facts(
+    model: str, cache: str | None = None, catalogue: str | None = None
+) -> Callable[[str | None, str | None], ModelFacts]:
+    """What gives a model's facts by formats; `cache` and `catalogue` as `facts.loader.model_facts` has them."""
+    named = loader.given(model)
+    return lambda weights, kv: loader.model_facts(
+        replace(named, weight_format=weights, kv_cache_dtype=kv), None, cache, catalogue
+    )
+
+
+def find_peaks(gpu: str) -> GpuPeaks:
+    """Raises FactsError for a GPU that the catalogue does not have."""
+    return peaks_of_spec(find(gpu, loader.gpu_catalogue()))
 
 
 class Column(Struct, frozen=True):
@@ -73,15 +93,28 @@ class Answer(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def answer(week: Week, asked: Asked) -> Answer:
+class Watched(Struct, frozen=True):
+    """A week with the replica that served it, and how near that came to its ceilings."""
+
+    week: Week
+    roof: Roof
+    reach: Reach
+
+
+def watch(week: Week, asked: Asked) -> Watched:
+    """Raises UnansweredError for a model, GPU or layout that is not known, FactsError for a name that the catalogues do not have."""
+    own = asked.facts(*_list_own_formats(week, asked.facts(None, None)))
+    roof = _roof(own, asked.peaks(week.gpu_name), week.gpus // week.ranks, week.ranks)
+    return Watched(week, roof, fit_reach(roof, week.windows))
+
+
+def answer(watched: Watched, asked: Asked) -> Answer:
     """Raises UnansweredError where there is no answer, FactsError for a GPU that the catalogue does not know."""
-    tensor = week.gpus // week.ranks
+    week, here, reach = watched.week, watched.roof, watched.reach
     weights, kv = _list_own_formats(week, asked.facts(None, None))
-    here = _roof(asked.facts(weights, kv), asked.peaks(week.gpu_name), tensor, week.ranks)
     facts = asked.facts(asked.weights or weights, asked.kv or kv)
     peaks = here.peaks if asked.gpu is None else asked.peaks(asked.gpu)
-    there = _roof(facts, peaks, asked.tensor or tensor, week.ranks)
-    reach = fit_reach(here, week.windows)
+    there = _roof(facts, peaks, asked.tensor or here.parallel.tensor, week.ranks)
     other = there.peaks.name != here.peaks.name
     carried = reach.on_another_card() if other else reach
     objective, peak = Objective(asked.share, week.objectives), smooth_peak(week.rates, asked.share)
@@ -129,8 +162,9 @@ def _fill_column(
     tokens = week.tokens / week.seconds * factor
     million = None if hourly is None else usd_per_million_tokens(hourly, tokens)
     return Column(
-        server, request, count, needed, reserve, rate, state, million, None if hourly is None else hourly * _WEEK_HOURS
-    )
+        server, request, count, needed, reserve, rate, state, million,
+        None if hourly is None else hourly * _WEEK_HOURS * week.present_share,
+    )  # fmt: skip
 
 
 def _list_own_formats(week: Week, named: ModelFacts) -> tuple[str | None, str | None]:
@@ -179,7 +213,7 @@ def _doubts(reach: Reach, request: Request, state: State | None) -> Iterator[str
         yield f"no window on such a card was dominated by prefill: that prompts reach {share} of the dense peak is assumed"
     sent = request.computed + request.cached
     checks = (
-        ("a batch", "batch", None if state is None else state.batch, reach.decode),
+        ("a batch", "batch", None if state is None else state.batch, {"batch": reach.batches}),
         ("prompts computed", "prompt", request.computed, reach.prefill or reach.decode),
         ("a cached share", "cached", request.cached / sent if sent else 0.0, reach.prefill or reach.decode),
     )
@@ -200,7 +234,8 @@ def _notes(week: Week, reach: Reach, here: Roof, objective: Objective, *, other:
     if not week.largest_node:
         yield "no reserve is said: no target names its node; give the targets nodes"
     if here.parallel.gpus > 1:
-        yield f"a replica's {here.parallel.gpus} GPUs count as tensor-parallel within each of {here.parallel.data} ranks"
+        ranks = f" within each of {here.parallel.data} ranks" if here.parallel.data > 1 else ""
+        yield f"a replica's {here.parallel.gpus} GPUs count as tensor-parallel{ranks}"
 
 
 def as_table(found: Answer) -> str:

@@ -11,15 +11,19 @@ from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
 from llm_serving_exporter.clients.prometheus import Prometheus
 from llm_serving_exporter.clients.secrets import SecretError, read_secret
 from llm_serving_exporter.commands.ceiling import arguments as kinds
-from llm_serving_exporter.commands.what_if.answer import Asked, answer, as_document, as_table
+from llm_serving_exporter.commands.what_if.answer import (
+    USUAL_SHARE,
+    Asked,
+    answer,
+    as_document,
+    as_table,
+    find_facts,
+    find_peaks,
+    watch,
+)
 from llm_serving_exporter.commands.what_if.week import UnansweredError, read_week
 from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.facts import loader
-from llm_serving_exporter.facts.gpus import find
-from llm_serving_exporter.facts.peaks import peaks_of_spec
-from llm_serving_exporter.model.hardware import GpuPeaks
-from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.settings import kinds as settings_kinds
 from llm_serving_exporter.settings.facts import KV_CACHE_DTYPE, WEIGHT_FORMAT
@@ -48,7 +52,7 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         prometheus = Prometheus(JsonApi(access, _TIMEOUT_SECONDS))
         with closing(prometheus):
             week = read_week(prometheus, model, flags.text("--role"), over)
-        found = answer(week, asked)
+        found = answer(watch(week, asked), asked)
     except (ApiError, UnansweredError, FactsError, SecretError) as error:
         print_message(f"error: {error}")
         return EXIT_FAILED
@@ -57,17 +61,11 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _asked(flags: FlagReader, model: str, cache: str | None, catalogue: str | None) -> Asked:
-    def facts(weights: str | None, kv: str | None) -> ModelFacts:
-        return loader.model_facts(
-            replace(loader.given(model), weight_format=weights, kv_cache_dtype=kv), None, cache, catalogue
-        )
-
-    def peaks(gpu: str) -> GpuPeaks:
-        return peaks_of_spec(find(gpu, loader.gpu_catalogue()))
-
     return Asked(
-        facts, peaks, flags.value("--traffic", kinds.TRAFFIC) or 1.0, flags.text("--gpu"), flags.value("--tp", kinds.COUNT),
+        find_facts(model, cache, catalogue), find_peaks, flags.value("--traffic", kinds.TRAFFIC) or 1.0, flags.text("--gpu"),
+        flags.value("--tp", kinds.COUNT),
         flags.value("--dtype", WEIGHT_FORMAT), flags.value("--kv-dtype", KV_CACHE_DTYPE), flags.value("--replicas", kinds.SEQUENCES),
         flags.value("--input-tokens", kinds.INPUT_TOKENS), flags.value("--output-tokens", kinds.INPUT_TOKENS),
-        flags.value("--batch-limit", kinds.SEQUENCES), flags.value("--price", kinds.USD), flags.value("--objective", kinds.SHARE) or 0.99,
+        flags.value("--batch-limit", kinds.SEQUENCES), flags.value("--price", kinds.USD),
+        flags.value("--objective", kinds.SHARE) or USUAL_SHARE,
     )  # fmt: skip

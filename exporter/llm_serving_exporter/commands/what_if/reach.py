@@ -95,6 +95,12 @@ class Reach(Struct, frozen=True):
         return 1 / self.factors[1]
 
     @property
+    def batches(self) -> tuple[float, float]:
+        """Least and most that a step was measured at, in whichever phase."""
+        ranges = [ranges["batch"] for ranges in (self.decode, self.prefill) if "batch" in ranges]
+        return min((least for least, _ in ranges), default=0.0), max((most for _, most in ranges), default=math.inf)
+
+    @property
     def capped(self) -> bool:
         """Whether power or heat held the clock down where prefill was measured."""
         return self.prefill.get("clock", (1.0, 1.0))[0] < CAPPED_CLOCK

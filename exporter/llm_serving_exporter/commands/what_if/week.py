@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from llm_serving_exporter.clients.prometheus import Prometheus, Sample
+from llm_serving_exporter.clients.stored_labels import escape_regex
 from llm_serving_exporter.commands.what_if.capacity import Request
 from llm_serving_exporter.commands.what_if.reach import Window
 from llm_serving_exporter.errors import LLMServingExporterError
@@ -32,7 +33,8 @@ class UnansweredError(LLMServingExporterError):
 class Week(Struct, frozen=True):
     """A model and role over the days that were asked for."""
 
-    seconds: float  # from the first request that was seen to the end
+    seconds: float  # in which there were targets
+    present_share: float  # of the time since the first request that was seen
     model_name: str
     role: str
     gpu_name: str
@@ -70,12 +72,12 @@ def smooth_peak(rates: Sequence[float], share: float) -> float:
 
 
 class _Reader:
-    """Queries about one model and role over the same moments."""
+    """Queries about what has these labels over the same moments."""
 
-    def __init__(self, prometheus: Prometheus, model: str, role: str, begin: float, end: float) -> None:
+    def __init__(self, prometheus: Prometheus, labels: Mapping[str, str], begin: float, end: float) -> None:
         self._prometheus, self._begin, self.end = prometheus, begin, end
         self.span = f"{end - begin:.0f}s"
-        self.of = f'model_name="{escape_label_value(model)}",role="{escape_label_value(role)}"'
+        self.of = ",".join(f'{name}="{escape_label_value(value)}"' for name, value in labels.items())
         self.step_seconds = _STEP_SECONDS
 
     def points(self, query: str) -> dict[str, Points]:
@@ -106,16 +108,28 @@ class _Reader:
 
 
 def read_week(prometheus: Prometheus, model: str, role: str | None, seconds: float) -> Week:
-    """Raises UnansweredError where there is nothing to go by, ApiError where Prometheus does not answer."""
+    """The days until now. Raises UnansweredError where there is nothing to go by, ApiError where Prometheus does not answer."""
     end = prometheus.now()
     name, role = _find_model(prometheus, model, role, seconds, end)
-    reader = _Reader(prometheus, name, role, end - seconds, end)
+    return read_load(prometheus, {"model_name": name, "role": role}, end - seconds, end)
+
+
+def read_load(prometheus: Prometheus, labels: Mapping[str, str], begin: float, end: float) -> Week:
+    """What has these labels (model_name, role, and those that tell fleets apart) between two moments; raises what `read_week` does."""
+    reader, seconds, name, role = (
+        _Reader(prometheus, labels, begin, end),
+        end - begin,
+        labels["model_name"],
+        labels["role"],
+    )
     finished = reader.total(f"sum(model:llm_serving_requests_finished:rate5m{{{reader.of}}})")
     if not add_up(finished.values()):
         raise UnansweredError(
             f"{name} ({role}) finished no request in the last {seconds / 86400:g} days: ask about days with a load, with a longer --over"
         )
-    request = _mean_request(reader, finished)
+    sent = reader.total(f"sum(model:llm_serving_prompt_tokens:rate5m{{{reader.of}}})")
+    made = reader.total(f'sum(model:llm_serving_phase_tokens:rate5m{{{reader.of},phase="decode"}})')
+    request = _mean_request(reader, finished, sent, made)
     gpu, gpus = _find_gpus(reader, name)
     engines = (
         f"count by (target, engine) (last_over_time(llm_serving_kv_cache_usage_ratio{{{reader.of}}}[{reader.span}]))"
@@ -130,15 +144,14 @@ def read_week(prometheus: Prometheus, model: str, role: str | None, seconds: flo
     node = reader.mean("model:llm_serving_largest_node_replicas:max", "max_over_time")
     info = f'last_over_time(llm_serving_model_info{{model_name="{escape_label_value(name)}"}}[{reader.span}])'
     formats = next((labels for labels, _ in prometheus.instant(info, end)), {})
-    sent = reader.total(f"sum(model:llm_serving_prompt_tokens:rate5m{{{reader.of}}})")
-    decoded = reader.total(f'sum(model:llm_serving_phase_tokens:rate5m{{{reader.of},phase="decode"}})')
     count = reader.value(f"count(target:llm_serving_gpus:max{{{reader.of}}})") or replicas or 1.0
     reader.step_seconds = _STEP_SECONDS * math.ceil(count * seconds / _STEP_SECONDS / _MOST_WINDOWS)
     seen = len(finished) * _STEP_SECONDS
     return Week(
-        seen, name, role, gpu, round(gpus), max(1, round(ranks or 1)), replicas, round(node or 0),
+        seen, seen / (end - min(finished) + _STEP_SECONDS), name, role,
+        gpu, round(gpus), max(1, round(ranks or 1)), replicas, round(node or 0),
         tuple(finished[at] for at in sorted(finished)), request, add_up(finished.values()) * _STEP_SECONDS,
-        (add_up(sent.values()) + add_up(decoded.values())) * _STEP_SECONDS,
+        (add_up(sent.values()) + add_up(made.values())) * _STEP_SECONDS,
         tuple(_list_windows(reader, sent, finished)),
         reader.mean("target:llm_serving_kv_cache_capacity_tokens:sum", "max_over_time"),
         reader.mean("target:llm_serving_batch_limit_requests:sum", "max_over_time"),
@@ -183,23 +196,23 @@ def _find_model(prometheus: Prometheus, model: str, role: str | None, seconds: f
     return served[0], asked[0]
 
 
-def _mean_request(reader: _Reader, finished: Points) -> Request:
-    """Of the moments at which requests come at nearly the highest rates."""
+def _mean_request(reader: _Reader, finished: Points, sent_tokens: Points, made_tokens: Points) -> Request:
+    """Of the moments at which requests come at nearly the highest rates; all are rates of the model."""
     highest = sorted(finished.values())[int(0.99 * (len(finished) - 1))]
     busy = {at for at, rate in finished.items() if rate >= _BUSY_SHARE * highest}
 
-    def mean(query: str) -> float:
-        points = reader.total(query)
+    def mean(points: Points) -> float:
         count = add_up(finished[at] for at in busy if at in points)
         return add_up(points[at] for at in busy if at in points) / count if count else 0.0
 
     of = reader.of
-    computed = mean(f'sum(model:llm_serving_phase_tokens:rate5m{{{of},phase="prefill"}})')
-    sent = mean(f"sum(model:llm_serving_prompt_tokens:rate5m{{{of}}})")
-    output = mean(f'sum(model:llm_serving_phase_tokens:rate5m{{{of},phase="decode"}})')
+    computed = mean(reader.total(f'sum(model:llm_serving_phase_tokens:rate5m{{{of},phase="prefill"}})'))
+    sent, output = mean(sent_tokens), mean(made_tokens)
     count = add_up(finished[at] for at in busy)
-    running = mean(f"sum(avg_over_time(model:llm_serving_requests_running:sum{{{of}}}[5m]))") * count
-    used = mean(f"sum(avg_over_time(model:llm_serving_kv_cache_used_tokens:sum{{{of}}}[5m]))") * count
+    running, used = (
+        mean(reader.total(f"sum(avg_over_time(model:llm_serving_{gauge}:sum{{{of}}}[5m]))")) * count
+        for gauge in ("requests_running", "kv_cache_used_tokens")
+    )
     attended = reader.mean("target:llm_serving_context_tokens_mean:max")
     context = attended or sent + output / 2
     return Request(
@@ -226,9 +239,19 @@ def _list_windows(reader: _Reader, sent: Points, finished: Points) -> Iterator[W
     if not seconds or not gaps:  # kept by nobody: sequences that run are those whose next token is waited for
         seconds, gaps = by_target(running), tokens
     never_idle = by_target(running, "min_over_time")
-    clocks = reader.points(
-        "avg by (target) (max by (gpu, target) (last_over_time(llm_serving_gpu_target_info[5m])) * on (gpu) group_left () "
-        "max by (gpu) (avg_over_time(gpu:llm_serving_gpu_sm_clock:ratio[5m])))"
+    # of theirs alone: a fleet may have thousands
+    theirs = f"last_over_time(target:llm_serving_gpus:max{{{reader.of}}}[{reader.span}])"
+    cards = reader.instant(
+        f"count by (gpu) (last_over_time(llm_serving_gpu_target_info[{reader.span}]) and on (target) {theirs})"
+    )
+    which = f'gpu=~"{escape_label_value("|".join(escape_regex(labels.get("gpu", "")) for labels, _ in cards))}"'
+    clocks = (
+        reader.points(
+            f"avg by (target) (max by (gpu, target) (last_over_time(llm_serving_gpu_target_info{{{which}}}[5m])) * on (gpu) group_left () "
+            f"max by (gpu) (avg_over_time(gpu:llm_serving_gpu_sm_clock:ratio{{{which}}}[5m])))"
+        )
+        if cards
+        else {}
     )
     whole = {at: add_up(points.get(at, 0.0) for points in computed.values()) for at in finished}
     for target, rates in computed.items():
