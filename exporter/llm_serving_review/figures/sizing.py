@@ -44,7 +44,7 @@ class Sizing(Struct, frozen=True):
     found: Answer  # today beside the replicas that are meant, as `ceiling --from-prometheus --replicas` has it
     needed: int  # replicas that the peak needs; those that are meant are these and the reserve
     action: Action  # what to do, why, and the USD
-    rests_on: str  # how sure it is, in a sentence
+    rests_on: str  # the unit cost, and how sure it is, in sentences
     risks: tuple[str, ...]  # what may go wrong, in sentences
 
 
@@ -161,7 +161,7 @@ def _write_what(load: ModelLoad, found: Answer) -> str:
 
 
 def _write_why(needed: int, found: Answer, share: float) -> str:
-    """The peak, what carries it, the reserve, and the unit cost."""
+    """The peak, what carries it, and the reserve."""
     week, today, after = found.week, found.today, found.question
     request = today.request
     limits = " and ".join(
@@ -172,17 +172,18 @@ def _write_why(needed: int, found: Answer, share: float) -> str:
     more = f"; {count(reserve)} more {'stands' if reserve == 1 else 'stand'} in for a lost node" if reserve else ""
     return (
         f"{needed} {'carries' if needed == 1 else 'carry'} the peak of {amount(today.requests_per_second)} requests/s, "
-        f"{request.computed + request.cached:,.0f} + {request.output:,.0f} tokens each{within}{more}. "
-        f"A million tokens cost {usd(after.usd_per_million_tokens)} instead of {usd(today.usd_per_million_tokens)}"
+        f"{request.computed + request.cached:,.0f} + {request.output:,.0f} tokens each{within}{more}"
     )
 
 
 def _write_rests_on(found: Answer) -> str:
-    state, reach = found.question.state, found.question.server.reach
+    reach, before, after = found.question.server.reach, found.today, found.question
     least, most = reach.batches
     at = f" at batches of {least:.0f} to {most:.0f}" if reach.decode or reach.prefill else ""
-    batch = "" if state is None else f"; one of these would have {state.batch:.0f} at the peak"
-    return f"How sure: {found.sure}, by {count_nouns(reach.windows, 'window')} of a replica{at}{batch}."
+    return (
+        f"A million tokens would cost {usd(after.usd_per_million_tokens)} instead of {usd(before.usd_per_million_tokens)}. "
+        f"How sure: {found.sure}, by {count_nouns(reach.windows, 'window')} of a replica{at}."
+    )
 
 
 def _list_risks(found: Answer, fleet: Fleet, load: ModelLoad, identity: Sequence[str]) -> Iterator[str]:
