@@ -81,5 +81,4 @@ def tell(run: str) -> Iterator[Told]:
                 computed = asked.prompt_tokens
                 prompts = asked.prefill_tokens / computed
                 terms = step_terms(roof, asked.batch, asked.context_tokens, prompts, computed, asked.cached_tokens)
-                assert terms is not None
                 yield Told(run, by, name, asked.step_seconds / sum(terms.scaled(reach.factors)) - 1)

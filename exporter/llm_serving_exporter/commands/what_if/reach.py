@@ -112,36 +112,35 @@ class Reach(Struct, frozen=True):
         return Reach((self.factors[0], *_USUAL[1:3], *self.factors[3:]), self.decode, {}, self.windows)
 
 
-def prompt_seconds(roof: Roof, computed_tokens: float, cached_tokens: float) -> float | None:
-    """A prompt's FLOPs at the peak of all ranks; None where the peak is not known."""
+def prompt_seconds(roof: Roof, computed_tokens: float, cached_tokens: float) -> float:
+    """A prompt's FLOPs at the peak of all ranks. Here and below, nothing is amiss with the roof (`derive.roof.lacks`)."""
     seconds = compute_seconds(roof, prefill_flops(roof, computed_tokens, cached_tokens))
-    return None if seconds is None else seconds / roof.parallel.data
+    assert seconds is not None
+    return seconds / roof.parallel.data
 
 
 def step_terms(
     roof: Roof, batch: float, context_tokens: float, prompts: float = 0.0, computed: float = 1.0, cached: float = 0.0
-) -> Terms | None:
-    """A mean step of `batch` sequences beside `prompts`, of each of which so many tokens are computed and cached; None where a peak is not
-    known."""
-    prompt = prompt_seconds(roof, computed, cached)
-    if prompt is None:
-        return None
+) -> Terms:
+    """A mean step of `batch` sequences beside `prompts`, of each of which so many tokens are computed and cached."""
+    prefill = prompts * prompt_seconds(roof, computed, cached)
     if batch <= 0:
-        return Terms(0.0, prompts * prompt, 0.0)
+        return Terms(0.0, prefill, 0.0)
     ceiling, bandwidth = replica_ceiling(roof, batch, context_tokens), roof.peaks.bandwidth_bytes_per_second
-    if ceiling is None or not ceiling.compute_tokens_per_second or not bandwidth:
-        return None
+    assert ceiling is not None
+    assert ceiling.compute_tokens_per_second
+    assert bandwidth
     memory, compute = batch / ceiling.bandwidth_tokens_per_second, batch / ceiling.compute_tokens_per_second
     # they come at random
     share = -math.expm1(-prompts * max(1.0, computed / _PART_TOKENS))
     if share and roof.model.geometry.experts:
         # a prompt touches experts that the batch does not
-        ranks = roof.parallel.data
+        beside = prompts * computed / share
         few, many = (
-            weight_read_bytes(roof, tokens / ranks).expected for tokens in (batch, batch + prompts * computed / share)
+            weight_read_bytes(roof, tokens / roof.parallel.data).expected for tokens in (batch, batch + beside)
         )
         memory += share * (many - few) / (bandwidth * roof.parallel.tensor)
-    return Terms(memory, prompts * prompt, compute, share)
+    return Terms(memory, prefill, compute, share)
 
 
 def fit_reach(roof: Roof, windows: Iterable[Window]) -> Reach:
@@ -152,7 +151,7 @@ def fit_reach(roof: Roof, windows: Iterable[Window]) -> Reach:
         prompts = window.prefill_tokens / computed
         terms = step_terms(roof, window.batch, window.context_tokens, prompts, computed, window.cached_tokens)
         # a step of no time, too, is none
-        if terms is not None and terms.memory + terms.prefill < 2 * window.step_seconds:
+        if terms.memory + terms.prefill < 2 * window.step_seconds:
             share = terms.prefill / window.step_seconds
             groups.setdefault((round(2 * math.log2(1 + window.batch)), round(5 * share)), []).append((window, terms))
     if not groups:

@@ -78,6 +78,7 @@ class _Reader:
         self._prometheus, self._begin, self.end = prometheus, begin, end
         self.span = f"{end - begin:.0f}s"
         self.of = ",".join(f'{name}="{escape_label_value(value)}"' for name, value in labels.items())
+        self.gpus = f"last_over_time(target:llm_serving_gpus:max{{{self.of}}}[{self.span}])"
         self.step_seconds = _STEP_SECONDS
 
     def points(self, query: str) -> dict[str, Points]:
@@ -116,12 +117,8 @@ def read_week(prometheus: Prometheus, model: str, role: str | None, seconds: flo
 
 def read_load(prometheus: Prometheus, labels: Mapping[str, str], begin: float, end: float) -> Week:
     """What has these labels (model_name, role, and those that tell fleets apart) between two moments; raises what `read_week` does."""
-    reader, seconds, name, role = (
-        _Reader(prometheus, labels, begin, end),
-        end - begin,
-        labels["model_name"],
-        labels["role"],
-    )
+    reader = _Reader(prometheus, labels, begin, end)
+    seconds, name, role = end - begin, labels["model_name"], labels["role"]
     finished = reader.total(f"sum(model:llm_serving_requests_finished:rate5m{{{reader.of}}})")
     if not add_up(finished.values()):
         raise UnansweredError(
@@ -139,7 +136,8 @@ def read_load(prometheus: Prometheus, labels: Mapping[str, str], begin: float, e
         reader.value(f"sum(sum_over_time({record}:increase1h{{{reader.of}}}[{reader.span}:1h]))")
         for record in ("model:llm_serving_cost_usd", "target:llm_serving_gpu_seconds")
     )
-    price = 3600 * usd / held if usd and held else None
+    stated = f"avg(last_over_time(llm_serving_gpu_price_usd_per_hour[{reader.span}]) and on (target) {reader.gpus})"
+    price = 3600 * usd / held if usd and held else reader.value(stated)
     replicas = reader.mean("model:llm_serving_ready_replicas:sum") or 0.0
     node = reader.mean("model:llm_serving_largest_node_replicas:max", "max_over_time")
     info = f'last_over_time(llm_serving_model_info{{model_name="{escape_label_value(name)}"}}[{reader.span}])'
@@ -162,8 +160,7 @@ def read_load(prometheus: Prometheus, labels: Mapping[str, str], begin: float, e
 
 def _find_gpus(reader: _Reader, name: str) -> tuple[str, float]:
     """Of a replica: their kind and their number."""
-    query = f"max by (gpu_name) (last_over_time(target:llm_serving_gpus:max{{{reader.of}}}[{reader.span}]))"
-    kinds = [(labels.get("gpu_name", ""), count) for labels, count in reader.instant(query)]
+    kinds = [(labels.get("gpu_name", ""), n) for labels, n in reader.instant(f"max by (gpu_name) ({reader.gpus})")]
     if len(kinds) > 1:
         many = " and ".join(sorted(kind or "an unknown GPU" for kind, _ in kinds))
         raise UnansweredError(
@@ -240,9 +237,8 @@ def _list_windows(reader: _Reader, sent: Points, finished: Points) -> Iterator[W
         seconds, gaps = by_target(running), tokens
     never_idle = by_target(running, "min_over_time")
     # of theirs alone: a fleet may have thousands
-    theirs = f"last_over_time(target:llm_serving_gpus:max{{{reader.of}}}[{reader.span}])"
     cards = reader.instant(
-        f"count by (gpu) (last_over_time(llm_serving_gpu_target_info[{reader.span}]) and on (target) {theirs})"
+        f"count by (gpu) (last_over_time(llm_serving_gpu_target_info[{reader.span}]) and on (target) {reader.gpus})"
     )
     which = f'gpu=~"{escape_label_value("|".join(escape_regex(labels.get("gpu", "")) for labels, _ in cards))}"'
     clocks = (

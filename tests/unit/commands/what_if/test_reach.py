@@ -20,7 +20,6 @@ TTFT = Objective(0.99, {"ttft": 2.0})
 def window(batch: float, prompts_per_step: float, factors: tuple[float, ...], clock: float | None = None) -> Window:
     """Steps of sequences of 1,000 tokens beside prompts of as many, that take what `factors` say."""
     terms = step_terms(ROOF, batch, 1000.0, prompts_per_step, 1000.0)
-    assert terms is not None
     return Window(sum(terms.scaled(factors)), batch, 1000.0, 1000.0 * prompts_per_step, 1000.0, clock=clock)
 
 
@@ -34,7 +33,6 @@ def test_batches_and_mixes_that_differ_tell_all_of_it(factors: tuple[float, ...]
     assert found.factors[:2] == pytest.approx(factors[:2], rel=0.12)
     asked = window(200, 0.3, factors)
     terms = step_terms(ROOF, 200, 1000.0, 0.3, 1000.0)
-    assert terms is not None
     assert sum(terms.scaled(found.factors)) == pytest.approx(asked.step_seconds, rel=0.05)
     assert found.decode["batch"] == (1, 256)
     assert found.prefill["prompt"] == (1000, 1000)
@@ -104,6 +102,4 @@ def test_a_prompt_touches_experts_that_a_small_batch_does_not() -> None:
     experts = Roof(model_facts(ModelSettings(name="Qwen3-30B-A3B")), ROOF.peaks, ROOF.parallel)
     for roof, grows in ((ROOF, False), (experts, True)):
         alone, beside = (step_terms(roof, 4, 1000.0, prompts, 1000.0) for prompts in (0.0, 1.0))
-        assert alone is not None
-        assert beside is not None
         assert (beside.memory > alone.memory) == grows
