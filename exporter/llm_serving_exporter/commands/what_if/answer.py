@@ -24,7 +24,7 @@ from llm_serving_exporter.facts.peaks import peaks_of_spec
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.shape import ModelFacts
-from llm_serving_exporter.render.numbers import NOTHING, number, percent, seconds, usd, usd_four_digits
+from llm_serving_exporter.render.numbers import NOTHING, number, percent, seconds, span, usd, usd_four_digits
 
 # of events within their thresholds
 USUAL_SHARE = 0.99
@@ -268,7 +268,7 @@ def as_table(found: Answer) -> str:
     cells = [("", "today", "question"), *((label, *map(say, both)) for label, say in rows)]
     widths = [max(len(row[place]) for row in cells) for place in (1, 2)]
     lines = [f"{label:<26}{first:>{widths[0]}}  {second:>{widths[1]}}" for label, first, second in cells]
-    head = f"{week.model_name} ({week.role}), {week.requests:,.0f} requests in {week.seconds / 86400:.3g} days"
+    head = f"{week.model_name} ({week.role}), {week.requests:,.0f} requests in {span(week.seconds)}"
     how = f"e_b {reach.bandwidth_efficiency:.2f}, e_c {reach.compute_efficiency:.2f} from {reach.windows} windows"
     over = "; ".join(
         f"{phase} at {', '.join(f'{name} {least:.3g} to {most:.3g}' for name, (least, most) in ranges.items())}"
