@@ -118,8 +118,7 @@ def _choose(load: ModelLoad, share: float, prices: Mapping[str, float]) -> tuple
         watched = watch(load.load, asked)
     except (UnansweredError, FactsError):
         return None
-    best: tuple[int, Answer] | None = None
-    least = 0.0
+    best, most = None, 0.0
     for kind in (None, *(kind for kind in prices if kind != load.load.gpu_name)):
         there = asked if kind is None else replace(asked, gpu=kind, usd_per_gpu_hour=prices[kind])
         try:
@@ -130,15 +129,13 @@ def _choose(load: ModelLoad, share: float, prices: Mapping[str, float]) -> tuple
         except (UnansweredError, FactsError):
             # another kind may be too small, or not be known
             continue
-        gain, today = _find_weekly_gain(meant), meant.today
-        enough = meant.question.replicas <= round(today.replicas) - 1 or kind is not None
-        if gain > least and enough and meant.question.state is not None and meant.question.state.holds:
-            best = first.needed, meant
-        least = (
-            max(least, gain) + _LEAST_GAIN_OF_ANOTHER_GPU * (today.weekly_usd or 0.0)
-            if kind is None
-            else max(least, gain)
-        )
+        gain, today, state = _find_weekly_gain(meant), meant.today, meant.question.state
+        if kind is not None:
+            gain -= _LEAST_GAIN_OF_ANOTHER_GPU * (today.weekly_usd or 0.0)
+        elif meant.question.replicas > round(today.replicas) - 1:
+            continue
+        if gain > most and state is not None and state.holds:
+            best, most = (first.needed, meant), gain
     return best
 
 
@@ -167,7 +164,7 @@ def _write_why(needed: int, found: Answer, share: float) -> str:
     limits = " and ".join(
         f"{_WORDS.get(name, name)} within {seconds(limit)}" for name, limit in sorted(week.objectives.items())
     )
-    within = f", with {percent(share)} of {limits}" if limits else ""
+    within = f", with {100 * share:g} % of {limits}" if limits else ""
     reserve = after.replicas - needed
     more = f"; {count(reserve)} more {'stands' if reserve == 1 else 'stand'} in for a lost node" if reserve else ""
     return (

@@ -189,7 +189,10 @@ def _list_operations(review: Review) -> Iterator[_Figure]:
         yield "actions", f"{index}: {action.what}", {"basis": action.kind}, action.usd_per_week, "USD per week"
     for sizing in review.sizings:
         before, after = sizing.found.today, sizing.found.question
-        labels = {"model_name": sizing.model_name, "gpu_name": after.server.roof.peaks.name, "basis": sizing.found.sure}
+        labels = {
+            "model_name": sizing.model_name, "label": "role", "label_value": sizing.found.week.role,
+            "gpu_name": after.server.roof.peaks.name, "basis": sizing.found.sure,
+        }  # fmt: skip
         yield "sizing", "replicas", labels, before.replicas, "replicas"
         yield "sizing", "replicas_needed", labels, float(sizing.needed), "replicas"
         yield "sizing", "replicas_with_reserve", labels, after.replicas, "replicas"

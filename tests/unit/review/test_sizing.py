@@ -66,7 +66,7 @@ def test_the_line_has_the_figures_of_the_ceiling_command() -> None:
     assert line.action.kind == Kind.CASH
     assert line.action.what == f"Run {MODEL} on {question.with_reserve} replicas instead of 6"
     assert (
-        "the peak of 30 requests/s, 800 + 240 tokens each, with 99.0 % of first tokens within 2 s; 1 more stands in for a lost node"
+        "the peak of 30 requests/s, 800 + 240 tokens each, with 99 % of first tokens within 2 s; 1 more stands in for a lost node"
         in (line.action.why)
     )
 

@@ -113,7 +113,7 @@ class Reach(Struct, frozen=True):
 
 
 def prompt_seconds(roof: Roof, computed_tokens: float, cached_tokens: float) -> float:
-    """A prompt's FLOPs at the peak of all ranks. Here and below, nothing is amiss with the roof (`derive.roof.lacks`)."""
+    """A prompt's FLOPs at the peak of all ranks. Here and below, the roof lacks no peak (`derive.roof.lacks`)."""
     seconds = compute_seconds(roof, prefill_flops(roof, computed_tokens, cached_tokens))
     assert seconds is not None
     return seconds / roof.parallel.data
