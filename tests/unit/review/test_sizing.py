@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.clients.json_api import Access, JsonApi
-from llm_serving_exporter.clients.prometheus import Prometheus
+from llm_serving_exporter.clients.prometheus import Prometheus, Series
 from llm_serving_exporter.commands.what_if.answer import Asked, answer, find_facts, find_peaks, watch
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.command import make
-from llm_serving_review.evidence.context import ModelLoad
-from llm_serving_review.evidence.usage import Book, Evidence, Fleet, Line, RateFacts
+from llm_serving_review.evidence.context import ModelLoad, read_loads
+from llm_serving_review.evidence.fetch import Reader
+from llm_serving_review.evidence.names import Asking
+from llm_serving_review.evidence.usage import Book, Evidence, Fleet, Line, RateFacts, Usage
 from llm_serving_review.figures.actions import Kind
 from llm_serving_review.figures.review import Review, build_review
 from llm_serving_review.pages.csv_files import render_figures_csv
@@ -190,3 +193,29 @@ def test_a_real_prometheus_is_asked_and_says_what_the_ceiling_command_says(prome
     assert line.found.question.usd_per_million_tokens == pytest.approx(same["usd_per_million_tokens"], rel=0.02)
     assert line.action.usd_per_week == pytest.approx((REPLICAS - replicas) * USD * 24, rel=0.02)
     assert line.action.each == "in 24 hours"
+
+
+class Remembers(Prometheus):
+    """Has nothing, and remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(JsonApi(Access("Prometheus", "http://127.0.0.1:9", "--prometheus.url"), 1.0))
+        self.queries: list[str] = []
+
+    def range(self, query: str, begin: float, end: float, step_seconds: float) -> list[Series]:
+        self.queries.append(query)
+        return []
+
+
+def test_only_models_that_cost_and_have_records_are_asked_about_ten_at_most() -> None:
+    week = week_of().week
+    models = [f"m-{number}" for number in range(30)]
+    cost = tuple(flat(owner(model=name), ("decode", "", ""), 100.0 + number) for number, name in enumerate(models))
+    present = tuple(gauge(2.0, model_name=name, role="unified") for name in models[:-1])
+    asked = Remembers()
+    found = read_loads(Reader(asked, Asking(), lambda text: None), week, Usage(cost=cost), Fleet(present=present))
+    assert found == ()
+    # the dearest has no record
+    assert [re.findall('model_name="(.*?)"', query) for query in asked.queries] == [
+        [name] for name in models[-2:-12:-1]
+    ]
