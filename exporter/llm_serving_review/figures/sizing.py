@@ -169,7 +169,7 @@ def _write_why(needed: int, found: Answer, share: float) -> str:
     more = f"; {count(reserve)} more {'stands' if reserve == 1 else 'stand'} in for a lost node" if reserve else ""
     return (
         f"{needed} {'carries' if needed == 1 else 'carry'} the peak of {amount(today.requests_per_second)} requests/s, "
-        f"{request.computed + request.cached:,.0f} + {request.output:,.0f} tokens each{within}{more}"
+        f"{request.sent:,.0f} + {request.output:,.0f} tokens each{within}{more}"
     )
 
 

@@ -185,7 +185,7 @@ def _roof(model: ModelFacts, peaks: GpuPeaks, tensor: int, ranks: int) -> Roof:
 
 def _change(request: Request, asked: Asked) -> Request:
     """Of another prompt the same share is cached; the context changes by as much as prompt and half an answer do."""
-    sent = request.computed + request.cached
+    sent = request.sent
     factor = 1.0 if asked.input_tokens is None else asked.input_tokens / sent
     output = asked.output_tokens or request.output
     longer = (factor - 1) * sent + (output / request.output - 1) * max(0.0, request.context - sent)
@@ -211,7 +211,7 @@ def _doubts(reach: Reach, request: Request, state: State | None) -> Iterator[str
     if not reach.prefill:
         share = percent(reach.compute_efficiency, 0)
         yield f"no window on such a card was dominated by prefill: that prompts reach {share} of the dense peak is assumed"
-    sent = request.computed + request.cached
+    sent = request.sent
     checks = (
         ("a batch", "batch", None if state is None else state.batch, {"batch": reach.batches}),
         ("prompts computed", "prompt", request.computed, reach.prefill or reach.decode),
@@ -249,7 +249,7 @@ def as_table(found: Answer) -> str:
         ("requests/s at the peak", lambda one: number(one.requests_per_second)),
         (
             "prompt + answer",
-            lambda one: f"{one.request.computed + one.request.cached:.0f} + {one.request.output:.0f} tokens",
+            lambda one: f"{one.request.sent:.0f} + {one.request.output:.0f} tokens",
         ),
         (
             "objectives",
@@ -300,7 +300,7 @@ def _document(one: Column) -> dict[str, Any]:
     return {
         "gpu": roof.peaks.name, "gpus_per_replica": roof.parallel.gpus, "replicas": one.replicas, "replicas_needed": one.needed,
         "replicas_with_reserve": one.with_reserve, "requests_per_second": one.requests_per_second,
-        "input_tokens": request.computed + request.cached, "cached_tokens": request.cached, "output_tokens": request.output,
+        "input_tokens": request.sent, "cached_tokens": request.cached, "output_tokens": request.output,
         "usd_per_million_tokens": one.usd_per_million_tokens, "usd_per_week": one.weekly_usd,
         "carried": state is not None, "objectives_hold": state is not None and state.holds,
         "batch": state and state.batch, "step_seconds": state and state.step_seconds, "kv_free_ratio": state and state.kv_free,

@@ -31,9 +31,14 @@ class Request(Struct, frozen=True):
     held: float  # of the KV cache, while it runs
 
     @property
+    def sent(self) -> float:
+        """Of its prompt."""
+        return self.computed + self.cached
+
+    @property
     def tokens(self) -> float:
         """Of its prompt as sent, and of its answer."""
-        return self.computed + self.cached + self.output
+        return self.sent + self.output
 
 
 class Server(Struct, frozen=True):
