@@ -34,6 +34,10 @@ from llm_serving_review.tables.sums import sum_by_key
 _WEEK_HOURS = 168.0
 # of what is paid today: what another kind of GPU has to save beyond fewer of the same, because its steps are scaled, not measured
 _LEAST_GAIN_OF_ANOTHER_GPU = 0.1
+_NEXT = {
+    "ttft": "the objective of first tokens", "itl": "the objective of gaps", "e2e": "the objective of whole answers",
+    "batch limit": "the batch limit", "KV cache": "the size of the KV cache",
+}  # fmt: skip
 _WORDS = {"ttft": "first tokens", "itl": "gaps between tokens", "e2e": "whole answers"}
 
 
@@ -187,7 +191,7 @@ def _list_risks(found: Answer, fleet: Fleet, load: ModelLoad, identity: Sequence
     state = found.question.state
     if state is not None:
         free = "" if state.kv_free is None else f", with {percent(state.kv_free, 0)} of the KV cache free"
-        yield f"A higher peak meets {_WORDS.get(state.binds, state.binds)} next{free}."
+        yield f"A higher peak meets {_NEXT.get(state.binds, state.binds)} next{free}."
     for note in found.notes:
         yield f"{note[:1].upper()}{note[1:]}."
     required = [

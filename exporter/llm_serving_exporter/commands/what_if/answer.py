@@ -10,6 +10,7 @@ from llm_serving_exporter.commands.what_if.capacity import (
     Request,
     Server,
     State,
+    find_bound,
     least_replicas,
     serve,
 )
@@ -79,6 +80,7 @@ class Column(Struct, frozen=True):
     with_reserve: int | None
     requests_per_second: float  # at the peak
     state: State | None  # at the peak; None: they do not carry it
+    binds: str  # what a higher rate meets, or what this one did
     usd_per_million_tokens: float | None
     weekly_usd: float | None
 
@@ -162,7 +164,7 @@ def _fill_column(
     tokens = week.tokens / week.seconds * factor
     million = None if hourly is None else usd_per_million_tokens(hourly, tokens)
     return Column(
-        server, request, count, needed, reserve, rate, state, million,
+        server, request, count, needed, reserve, rate, state, state.binds if state else find_bound(server, request), million,
         None if hourly is None else hourly * _WEEK_HOURS * week.present_share,
     )  # fmt: skip
 
@@ -220,7 +222,7 @@ def _doubts(reach: Reach, request: Request, state: State | None) -> Iterator[str
     for words, name, value, ranges in checks:
         least, most = ranges.get(name, (0.0, float("inf")))
         if value is not None and not least / _PATIENCE - 0.05 <= value <= most * _PATIENCE + 0.05:
-            yield f"{words} of {value:.3g} is outside of the {least:.3g} to {most:.3g} that were measured: assumed"
+            yield f"{words} of {number(value)} is outside of the {number(least)} to {number(most)} that were measured: assumed"
 
 
 def _notes(week: Week, reach: Reach, here: Roof, objective: Objective, *, other: bool, priced: bool) -> Iterator[str]:
@@ -258,7 +260,7 @@ def as_table(found: Answer) -> str:
         ("batch of a replica", lambda one: _say(one, lambda state: f"{state.batch:.0f}")),
         ("step", lambda one: _say(one, lambda state: seconds(state.step_seconds))),
         ("KV cache free at the peak", lambda one: _say(one, lambda state: percent(state.kv_free, 0))),
-        ("binds next", lambda one: _say(one, lambda state: state.binds)),
+        ("binds next", lambda one: one.binds),
         (
             "$/M tokens",
             lambda one: NOTHING if one.usd_per_million_tokens is None else usd_four_digits(one.usd_per_million_tokens),
@@ -271,7 +273,7 @@ def as_table(found: Answer) -> str:
     head = f"{week.model_name} ({week.role}), {week.requests:,.0f} requests in {span(week.seconds)}"
     how = f"e_b {reach.bandwidth_efficiency:.2f}, e_c {reach.compute_efficiency:.2f} from {reach.windows} windows"
     over = "; ".join(
-        f"{phase} at {', '.join(f'{name} {least:.3g} to {most:.3g}' for name, (least, most) in ranges.items())}"
+        f"{phase} at {', '.join(f'{name} {number(least)} to {number(most)}' for name, (least, most) in ranges.items())}"
         for phase, ranges in (("decode", reach.decode), ("prefill", reach.prefill))
         if ranges
     )
@@ -304,5 +306,5 @@ def _document(one: Column) -> dict[str, Any]:
         "usd_per_million_tokens": one.usd_per_million_tokens, "usd_per_week": one.weekly_usd,
         "carried": state is not None, "objectives_hold": state is not None and state.holds,
         "batch": state and state.batch, "step_seconds": state and state.step_seconds, "kv_free_ratio": state and state.kv_free,
-        "tokens_per_second_per_replica": state and state.tokens_per_second, "binds": state and state.binds,
+        "tokens_per_second_per_replica": state and state.tokens_per_second, "binds": one.binds,
     }  # fmt: skip

@@ -111,7 +111,7 @@ def serve(server: Server, request: Request, objective: Objective, rate: float, r
     step = measure_step(server, request, high)
     bad = _list_bad(step, full, request, objective.seconds, rate, replicas)
     worst = max(bad, key=lambda name: bad[name], default="")
-    binds = worst if worst and bad[worst] > 1 - objective.share else _find_bound(server, request, full)
+    binds = worst if worst and bad[worst] > 1 - objective.share else find_bound(server, request)
     free = None if server.kv_tokens is None else max(0.0, 1 - step.batch * request.held / server.kv_tokens)
     holds = all(share <= 1 - objective.share for share in bad.values())
     return State(step.batch, step.seconds, rate * request.tokens, free, binds, bad, holds)
@@ -179,10 +179,13 @@ def _wait_behind(load: float, prompt: float, wait: float) -> float:
     return 1.0 if load >= 1 else load * math.exp(-min(700.0, wait * (1 - load) / (_QUEUED_SHARE * prompt)))
 
 
-def _find_bound(server: Server, request: Request, full: Step) -> str:
+def find_bound(server: Server, request: Request) -> str:
     """What ends the rate at the largest batch."""
-    twice = measure_step(server, request, 2 * full.batch)
-    if full.batch < _ANY_BATCH and twice.requests_per_second > 1.15 * full.requests_per_second:
-        fits = server.kv_tokens is not None and full.batch >= server.kv_tokens / max(1.0, request.held)
+    most = largest_batch(server, request)
+    fits = server.kv_tokens is not None and most >= server.kv_tokens / max(1.0, request.held)
+    if most <= 0:
+        return "KV cache"
+    full, twice = (measure_step(server, request, batch) for batch in (most, 2 * most))
+    if most < _ANY_BATCH and twice.requests_per_second > 1.15 * full.requests_per_second:
         return "KV cache" if fits else "batch limit"
     return "compute" if full.compute_share > 0.5 else "memory bandwidth"
