@@ -219,3 +219,12 @@ def test_only_models_that_cost_and_have_records_are_asked_about_ten_at_most() ->
     assert [re.findall('model_name="(.*?)"', query) for query in asked.queries] == [
         [name] for name in models[-2:-12:-1]
     ]
+
+
+def test_a_model_is_asked_about_in_its_own_fleet() -> None:
+    asked = Remembers()
+    cost = (flat(owner(model="m", cluster="a", team="x"), ("decode", "", ""), 100.0),)
+    present = (gauge(2.0, cluster="a", model_name="m", role="unified"),)
+    reader = Reader(asked, Asking(("cluster",), ("team",)), lambda text: None)
+    read_loads(reader, week_of().week, Usage(cost=cost), Fleet(present=present))
+    assert [re.findall("{(.*?)}", query) for query in asked.queries] == [['cluster="a",model_name="m",role="unified"']]
