@@ -228,3 +228,9 @@ def test_a_model_is_asked_about_in_its_own_fleet() -> None:
     reader = Reader(asked, Asking(("cluster",), ("team",)), lambda text: None)
     read_loads(reader, week_of().week, Usage(cost=cost), Fleet(present=present))
     assert [re.findall("{(.*?)}", query) for query in asked.queries] == [['cluster="a",model_name="m",role="unified"']]
+
+
+def test_a_fleet_that_is_away_at_night_saves_by_day_alone() -> None:
+    (always,) = review_of(week_of()).sizings
+    (by_day,) = review_of(with_load(present_share=0.5)(week_of())).sizings
+    assert by_day.action.usd_per_week == pytest.approx(always.action.usd_per_week / 2)
