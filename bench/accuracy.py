@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.pictures import render_picture
+from bench.what_if_tables import list_fleets, list_phases_told
 from llm_serving_exporter.docgen.generated_files import write_or_check
 from llm_serving_review.pages.charts import WIDTH, Box, Chart, Label, Rule
 from tests.support.builders.h100 import Measured, list_all_phases, measure
@@ -335,6 +336,8 @@ def make_files() -> dict[Path, str]:
     text = fill_block(
         text, "bandwidth", list_bandwidth(measure(phase) for phase in list_all_phases()), "tests/captures/h100-*"
     )
+    text = fill_block(text, "what-if-h100", list_phases_told(), "tests/captures/h100-*")
+    text = fill_block(text, "what-if-fleets", list_fleets(), "tests/truth/what_if.toml")
     shown = [(one.point, one.of_expected) for one in compared if one.point.source.kind in REAL]
     return {PAGE: text, POINTS: write_points(compared, numbers), PICTURE: render_picture(draw_shares(shown))}
 

@@ -206,6 +206,10 @@ def _ceiling(words: list[str]) -> int:
     from llm_serving_exporter.commands.ceiling.table import as_document, as_table
 
     arguments = parser().parse_args(words)
+    if arguments.from_prometheus is not None:
+        from llm_serving_exporter.commands.what_if.command import run
+
+        return run(arguments, os.environ)
     ceiling = answer(question(arguments, os.environ))
     text = json.dumps(as_document(ceiling), indent=2, allow_nan=False) if arguments.json else as_table(ceiling)
     return EXIT_OK if print_line(text) else EXIT_FAILED

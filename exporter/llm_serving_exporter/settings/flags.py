@@ -55,10 +55,10 @@ _OLD_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def add_rows(group: argparse._ActionsContainer, rows: Iterable[tuple[Any, ...]]) -> None:
-    """Adds flags, a row each: name, the word for its value (None: it has none), help, and what else argparse is told, if anything."""
+    """Adds flags, a row each: its names, the word for its value (None: it has none), help, and what else argparse is told, if anything."""
     for flag, metavar, about, *more in rows:
         named = {} if metavar is None else {"metavar": metavar}
-        group.add_argument(flag, help=about, **named, **(more[0] if more else {}))
+        group.add_argument(*flag.split(), help=about, **named, **(more[0] if more else {}))
 
 
 class CommandParser(argparse.ArgumentParser):

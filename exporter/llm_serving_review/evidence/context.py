@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import fsum
 
 from llm_serving_exporter.catalogue import cost as series
 from llm_serving_exporter.catalogue.spec import NODE_LABELS
 from llm_serving_exporter.clients.json_api import ApiError, Labels, Series
+from llm_serving_exporter.commands.what_if.week import UnansweredError, read_load
+from llm_serving_exporter.commands.what_if.week import Week as Load
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.target import NodePlace
 from llm_serving_exporter.settings.kinds import parse_duration
 from llm_serving_review.evidence import names
 from llm_serving_review.evidence.fetch import MINUTE_SECONDS, Reader
 from llm_serving_review.evidence.names import Quantity
-from llm_serving_review.evidence.usage import Book, Episode, Extra, Fleet, Gauge, Hours, Line, RateFacts
+from llm_serving_review.evidence.usage import (
+    Book,
+    Episode,
+    Extra,
+    Fleet,
+    Gauge,
+    Hours,
+    Line,
+    Owner,
+    RateFacts,
+    Usage,
+    find_fleet,
+)
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
+from llm_serving_review.tables.sums import sum_by_key
 
 _RETENTION = re.compile(r"(?:^|\s)([0-9][0-9a-z]*[a-z])(?:\s|$)")
 # evaluations of a rule may be a minute apart and late
@@ -249,3 +264,62 @@ def read_tenants(reader: Reader, week: Week) -> TenantUsage:
         if len(found) == _KINDS_OF_TOKENS and not any(found.values()):
             return TenantUsage()
     return TenantUsage(**found)
+
+
+# --- How models were asked and how their engines stepped, as `ceiling --from-prometheus` reads it: of those that cost most.
+
+
+# each is about thirty queries, half of them over the week in steps of five minutes
+_MOST_LOADS = 10
+# below that share of the spend nobody acts
+LEAST_SHARE = 0.005
+# values of the identity labels by name, model and role
+ModelKey = tuple[Extra, str, str]
+
+
+class ModelLoad(Struct, frozen=True):
+    """A model and role of a fleet, and its load."""
+
+    key: ModelKey
+    load: Load
+
+
+def find_model_key(owner: Owner, identity: Sequence[str]) -> ModelKey:
+    """Which model of which fleet an owner belongs to."""
+    return tuple(zip(identity, owner.fleet(identity), strict=True)), owner.model_name, owner.role
+
+
+def find_gauge_key(gauge: Gauge, identity: Sequence[str]) -> ModelKey:
+    """The same of a gauge."""
+    return (
+        tuple(zip(identity, find_fleet(gauge.labels, identity), strict=True)),
+        gauge.label("model_name"),
+        gauge.label("role"),
+    )
+
+
+def read_loads(reader: Reader, week: Week, usage: Usage, fleet: Fleet) -> tuple[ModelLoad, ...]:
+    """Of the models that cost most; none of a model without records of the rule pack, or without a load. What cannot be read is named in
+    `reader.missing`."""
+    identity = reader.asking.identity
+    spend = sum_by_key((find_model_key(line.owner, identity), line.total) for line in usage.cost)
+    least = LEAST_SHARE * fsum(spend.values())
+    dearest = sorted(spend, key=lambda key: (-spend[key], key))
+    recorded = {find_gauge_key(gauge, identity) for gauge in fleet.present}
+    found = []
+    for key in [key for key in dearest if spend[key] > least and key in recorded][:_MOST_LOADS]:
+        reader.progress(f"{week.name}: load of {key[1]}")
+        load = reader.attempt(f"the load of {key[1]}", _read_load, reader, key, week)
+        if load is not None:
+            found.append(ModelLoad(key, load))
+    return tuple(found)
+
+
+def _read_load(reader: Reader, key: ModelKey, week: Week) -> Load | None:
+    extra, model_name, role = key
+    try:
+        return read_load(
+            reader.prometheus, {**dict(extra), "model_name": model_name, "role": role}, week.begin, week.end
+        )
+    except UnansweredError:
+        return None

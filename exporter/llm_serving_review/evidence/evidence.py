@@ -68,6 +68,7 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     episodes, methods = context.read_episodes(reader, week), context.read_methods(reader, week)
     watched = context.read_watched_hours(reader, week)
     tenants = read_tenants(reader, week)
+    loads = context.read_loads(reader, week, usage, fleet)
     # once everything has been asked, or a warning would be missed
     notes = [f"Prometheus warned: {on_one_line(warning, 300)}" for warning in reader.prometheus.warnings]
     notes += _note_absences([one for one in absences if one.end is None or one.end > week.begin])
@@ -99,6 +100,7 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
         tuple(absences),
         book_before,
         tenants=tenants,
+        loads=loads,
     )
 
 

@@ -18,7 +18,7 @@ from llm_serving_review.evidence.week import Week
 from llm_serving_review.tables.sums import group_by_key, sum_known
 
 if TYPE_CHECKING:
-    from llm_serving_review.evidence.context import TenantUsage
+    from llm_serving_review.evidence.context import ModelLoad, TenantUsage
 
 
 Hours = tuple[float | None, ...]
@@ -233,6 +233,7 @@ class Evidence(Struct, frozen=True):
     book_before: Book = Book()  # prices, GPUs, nodes and commitments of the week before
     pools: PoolBook | None = None  # commitments and nodes of the price files; None where the review has none
     tenants: TenantUsage | None = None  # what gateways counted by tenant in the week; None where none does
+    loads: tuple[ModelLoad, ...] = ()  # of the models that cost most; () without the rule pack's records
 
 
 def drop_unknown(values: Iterable[float | None]) -> Iterator[float]:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd
+from llm_serving_review.evidence.context import LEAST_SHARE
 from llm_serving_review.evidence.usage import Fleet, Gauge, Hours, Line, Usage, sum_by_hour
 from llm_serving_review.figures.pool_hours import PoolCash, Slot
 from llm_serving_review.figures.pools import Pools
@@ -110,8 +111,6 @@ def _belongs(extra: Iterable[tuple[str, str]], model_name: str, role: str, who: 
 
 
 SHOWN = 3
-# below that share of the spend nobody acts
-LEAST_SHARE = 0.005
 # of names from outside
 _LONGEST_NAME = 60
 
@@ -152,14 +151,14 @@ class Action(Struct, frozen=True):
         return _WORTH[self.kind].format(usd(self.usd_per_week), each=self.each, this=self.this)
 
 
-def _shorten(name: str) -> str:
+def shorten_name(name: str) -> str:
     """So that what is to be done is still there where a line ends."""
     return on_one_line(name, _LONGEST_NAME)
 
 
 def _move_load(name: str, gpu_hours: float, worth: float) -> Action:
     why = f"{hours(gpu_hours)} GPU-hours of the same kind were paid on demand while as many of it stood unused"
-    return Action(f"Move on-demand load onto the unused GPUs of “{_shorten(name)}”", why, worth, Kind.CASH)
+    return Action(f"Move on-demand load onto the unused GPUs of “{shorten_name(name)}”", why, worth, Kind.CASH)
 
 
 def list_pool_actions(pools: Pools | None) -> list[Action]:
@@ -175,9 +174,19 @@ def list_pool_actions(pools: Pools | None) -> list[Action]:
         if rest > 0:
             beside = ", beside what on-demand load would use" if move is not None else ""
             why = f"{usd(row.unused_usd)} of {usd(row.committed_usd)} committed stood unused{beside}"
-            what = f"Move work onto the pool “{_shorten(row.pool.name)}”, or commit to less"
+            what = f"Move work onto the pool “{shorten_name(row.pool.name)}”, or commit to less"
             found.append(Action(what, why, rest, Kind.CAPACITY))
     return found
+
+
+def save_or_free(what: str, why: str, worth: float, cash: float, least: float, kind: Kind = Kind.CASH) -> Action:
+    """What saves `cash` of its worth in USD, and frees capacity for the rest, which is named from `least` on."""
+    if cash <= least:
+        capacity = Kind.CAPACITY_AT_MOST if kind == Kind.AT_MOST else Kind.CAPACITY
+        return Action(what, f"{why}, on GPUs that are committed or owned", worth, capacity)
+    rest = worth - cash
+    more = f"; {usd(rest)} more on GPUs that are committed or owned" if rest > least else ""
+    return Action(what, why + more, cash, kind)
 
 
 def choose_actions(
@@ -196,18 +205,10 @@ def choose_actions(
     found = []
     least = LEAST_SHARE * (week.usd or 0.0)
 
-    def freed(what: str, why: str, worth: float, cash: float, kind: Kind) -> Action:
-        if cash <= least:
-            capacity = Kind.CAPACITY_AT_MOST if kind == Kind.AT_MOST else Kind.CAPACITY
-            return Action(what, f"{why}, on GPUs that are committed or owned", worth, capacity)
-        rest = worth - cash
-        more = f"; {usd(rest)} more on GPUs that are committed or owned" if rest > least else ""
-        return Action(what, why + more, cash, kind)
-
     over = spare.excess_usd if spare is not None else None
     if spare is not None and over:
         why = f"{hours(spare.excess_hours)} replica-hours were more than the demand and the reserve for a lost node required"
-        found.append(freed("Run fewer replicas in quiet hours", why, over, spare.excess_cash_usd, Kind.CASH))
+        found.append(save_or_free("Run fewer replicas in quiet hours", why, over, spare.excess_cash_usd, least))
     for one in commitments:
         unused = f"{hours(one.unused_gpu_hours)} of {hours(one.committed_gpu_hours)} committed GPU-hours"
         if one.movable_usd:
@@ -218,7 +219,7 @@ def choose_actions(
                 if one.movable_usd
                 else f", at {usd(one.usd_per_gpu_hour)} each"
             )
-            what = f"Move work onto the commitment “{_shorten(one.name)}”, or commit to fewer GPUs"
+            what = f"Move work onto the commitment “{shorten_name(one.name)}”, or commit to fewer GPUs"
             found.append(Action(what, f"{unused} went unused{about}", one.immovable_usd, Kind.CAPACITY))
     found += list_pool_actions(pools)
     for offer in steady:
@@ -226,7 +227,9 @@ def choose_actions(
             f"{amount(offer.gpus)} {offer.gpu_name} ran on demand in every hour, at {usd(offer.usd_per_gpu_hour)} instead of "
             f"{usd(offer.reserved_usd_per_gpu_hour)}"
         )
-        found.append(Action(f"Reserve the steady GPUs at the rate “{_shorten(offer.rate)}”", why, offer.usd, Kind.CASH))
+        found.append(
+            Action(f"Reserve the steady GPUs at the rate “{shorten_name(offer.rate)}”", why, offer.usd, Kind.CASH)
+        )
     down = week.usd_by_phase.get("down", 0.0)
     if down:
         lost = week.gpu_hours_by_state.get("down", 0.0)
@@ -239,5 +242,5 @@ def choose_actions(
         why = f"idle GPUs took {percent(ratio(rest, week.usd))} of the spend{besides}"
         cash = rest * cash_by_phase.get("idle", 0.0) / idle
         what = "Fill or shrink idle time: consolidate models, shift batch work into quiet hours"
-        found.append(freed(what, why, rest, cash, Kind.AT_MOST))
+        found.append(save_or_free(what, why, rest, cash, least, Kind.AT_MOST))
     return tuple(sorted((one for one in found if one.usd_per_week > least), key=lambda one: -one.usd_per_week)[:SHOWN])

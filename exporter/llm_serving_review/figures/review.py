@@ -53,6 +53,7 @@ from llm_serving_review.figures.rows import (
     sum_checks,
     sum_invoice,
 )
+from llm_serving_review.figures.sizing import Sizing, size_models
 from llm_serving_review.figures.split import Split
 from llm_serving_review.figures.tenants import TenantSplit, split_by_tenant
 from llm_serving_review.figures.totals import PHASES, Totals, count_once, find_counting, sum_usage
@@ -110,6 +111,7 @@ class Review(Struct, frozen=True):
     pools: Pools | None = None
     bills: BillReview | None = None  # against the bills of clouds; None where none are given
     tenants: TenantSplit | None = None  # the spend by tenant; None where no gateway counts by tenant
+    sizings: tuple[Sizing, ...] = ()  # models that fewer or cheaper replicas would carry, the largest amount first
     beyond: Beyond = NOT_BEYOND  # the weeks before, the month, and days that are unlike others
     identity_labels: tuple[str, ...] = ()  # labels that tell fleets apart, as the settings have them
     dashboards_url: str = ""  # where Grafana shows the dashboards; "" where the settings do not say
@@ -257,6 +259,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         fsum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
         pools,
         tenants=None if evidence.tenants is None else split_by_tenant(usage, evidence.tenants, count, identity),
+        sizings=size_models(evidence, usage, settings),
         beyond=look_beyond(
             evidence,
             past,

@@ -187,6 +187,18 @@ def _list_operations(review: Review) -> Iterator[_Figure]:
         yield "objectives", "objective", {"slo": one.slo}, one.objective, "ratio"
     for index, action in enumerate(review.actions, 1):
         yield "actions", f"{index}: {action.what}", {"basis": action.kind}, action.usd_per_week, "USD per week"
+    for sizing in review.sizings:
+        before, after = sizing.found.today, sizing.found.question
+        labels = {
+            "model_name": sizing.model_name, "label": "role", "label_value": sizing.found.week.role,
+            "gpu_name": after.server.roof.peaks.name, "basis": sizing.found.sure,
+        }  # fmt: skip
+        yield "sizing", "replicas", labels, before.replicas, "replicas"
+        yield "sizing", "replicas_needed", labels, float(sizing.needed), "replicas"
+        yield "sizing", "replicas_with_reserve", labels, after.replicas, "replicas"
+        yield "sizing", "worth", {**labels, "basis": sizing.action.kind}, sizing.action.usd_per_week, "USD per week"
+        yield "sizing", "million_tokens", labels, before.usd_per_million_tokens, "USD per million tokens"
+        yield "sizing", "million_tokens_then", labels, after.usd_per_million_tokens, "USD per million tokens"
     for check in review.checks:
         labels = {**dict(check.labels), "check": check.check}
         for said, hours in (

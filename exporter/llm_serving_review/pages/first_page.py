@@ -255,3 +255,14 @@ def build_notes(review: Review) -> Shown | None:
 def list_findings(review: Review) -> Sequence[str]:
     """What stands out beside the causes of the change, which page one has; a sentence each, () for nothing."""
     return tuple(finding.sentence for finding in review.findings if finding.rule != CAUSE_RULE)
+
+
+def build_sizing(review: Review) -> Shown | None:
+    """A line for each model that fewer or cheaper replicas would carry; None for nothing."""
+    if not review.sizings:
+        return None
+    lead = (
+        f"By the load of {review.week.this} and how the engines stepped in it; ceiling --from-prometheus answers other questions. "
+        "Amounts are parts of what idle and spare time cost: they are not added to those of page one."
+    )
+    return Shown(lead=lead, sizings=review.sizings)

@@ -20,7 +20,13 @@ from llm_serving_exporter import __version__
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_review.figures.review import Review
 from llm_serving_review.pages.bills import build_bills, build_pools
-from llm_serving_review.pages.first_page import build_first_page, build_heading, build_notes, list_findings
+from llm_serving_review.pages.first_page import (
+    build_first_page,
+    build_heading,
+    build_notes,
+    build_sizing,
+    list_findings,
+)
 from llm_serving_review.pages.history import build_month_section, build_trend_section, build_unusual_days
 from llm_serving_review.pages.operations import build_gaps, build_hour_maps, build_service
 from llm_serving_review.pages.spend import (
@@ -41,6 +47,7 @@ LONGEST_TEXT = 400
 SECTIONS: tuple[tuple[str, Callable[[Review], Any]], ...] = (
     ("notes", build_notes),
     ("findings", list_findings),
+    ("sizing", build_sizing),
     ("spend_by_phase", build_spend_by_phase),
     ("change", build_change),
     ("unusual_days", build_unusual_days),

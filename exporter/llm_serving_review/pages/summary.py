@@ -104,6 +104,15 @@ def _lines(review: Review) -> Iterator[str]:
     else:
         yield "These figures call for no action."
     yield ""
+    if review.sizings:
+        yield "**Fewer or cheaper replicas**"
+        yield ""
+        for one in review.sizings[:_MODELS]:
+            yield (
+                f"- {escape_markdown(one.action.what, 200)} – {escape_markdown(one.action.worth)}: "
+                f"{escape_markdown(one.action.why, 400)}. {escape_markdown(' '.join((one.rests_on, *one.risks)), 600)}"
+            )
+        yield ""
     yield "| model | USD | change | USD per million tokens | tokens |"
     yield "|---|---:|---:|---:|---:|"
     for row in review.models[:_MODELS]:

@@ -10,8 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import pi, sin
 
+from llm_serving_exporter.commands.what_if.capacity import Request
+from llm_serving_exporter.commands.what_if.week import Week as Load
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import name_fields
+from llm_serving_review.evidence.context import ModelLoad
 from llm_serving_review.evidence.past import Past, Source, WeekSpend, list_weeks_before
 from llm_serving_review.evidence.usage import (
     Book,
@@ -30,6 +33,7 @@ from llm_serving_review.evidence.week import parse_week, week_before
 from llm_serving_review.figures.review import Review, build_review
 from llm_serving_review.settings.settings import ApiPrice, MonthlyCosts, Settings
 from tests.support.builders.costevidence import UTC
+from tests.support.builders.loads import Served, make_load
 
 WEEK = parse_week("2026-W46", UTC)
 BEFORE = week_before(WEEK, UTC)
@@ -50,6 +54,8 @@ _PRICES = {
     ("L4", "on demand"): 0.72,
 }
 _FIRST = -168
+# for each token, of prompts and answers
+_REQUESTS = 0.0007
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,20 @@ def make_evidence() -> Evidence:
         methods=(("roofline", "model, GPU"),),
         watched_hours=168.0,
         book_before=_make_book(_FIRST),
+        loads=(ModelLoad(((), LLAMA, "unified"), _make_load()),),
     )  # fmt: skip
+
+
+def _make_load() -> Load:
+    """Of the four that serve the largest model in FP8; the prefix cache has most of their prompts."""
+    of, tokens_of_request = REPLICAS[0], 1 / _REQUESTS
+    sent, made, computed = 0.82 * tokens_of_request, 0.18 * tokens_of_request, 200.0
+    request = Request(computed, sent - computed, made, sent + made / 2, sent + made / 2)
+    served = Served(
+        LLAMA, "H100 SXM 80GB", of.gpus, 4.0, _PRICES[of.gpu, of.rate], request, kv_tokens=1_200_000.0, weight_format="fp8"
+    )  # fmt: skip
+    requests_per_second = 4 * of.tokens_per_hour * _REQUESTS / 3600
+    return make_load(served, [requests_per_second * _load(hour) for hour in range(168)])
 
 
 _FULL = {LLAMA: 0.52, QWEN: 0.61, MISTRAL: 0.38, GPT: 0.44, BGE: 0.12}
@@ -206,7 +225,7 @@ def _put_replica(of: Replica, put: Callable[[str, Replica, tuple[str, ...], Call
     put("gpu_seconds", of, ("idle", of.rate), lambda hour: (1 - busy(hour)) * of.gpus * 3600)
     made = 0.0 if of.model == BGE else 0.18
     for name, share in (
-        ("prompt_tokens", 0.82), ("cached_tokens", 0.24), ("prefill_tokens", 0.58), ("decode_tokens", made), ("requests", 0.0007),
+        ("prompt_tokens", 0.82), ("cached_tokens", 0.24), ("prefill_tokens", 0.58), ("decode_tokens", made), ("requests", _REQUESTS),
     ):  # fmt: skip
         put(name, of, (), tokens(share))
     put("energy_joules", of, (), lambda hour: (160 + 420 * busy(hour)) * of.gpus * 3600)
@@ -214,8 +233,8 @@ def _put_replica(of: Replica, put: Callable[[str, Replica, tuple[str, ...], Call
     if of.rate == "reserved":
         put("energy_cost", of, (), lambda hour: (160 + 420 * busy(hour)) * of.gpus / 1000 * 0.19)
     for slo, good in (("ttft", 0.9935), ("itl", 0.9978)):
-        put("slo", of, (slo, "good"), lambda hour, good=good: 0.0007 * good * of.tokens_per_hour * _load(hour))
-        put("slo", of, (slo, "bad"), lambda hour, good=good: 0.0007 * (1 - good) * of.tokens_per_hour * _load(hour))
+        put("slo", of, (slo, "good"), lambda hour, good=good: _REQUESTS * good * of.tokens_per_hour * _load(hour))
+        put("slo", of, (slo, "bad"), lambda hour, good=good: _REQUESTS * (1 - good) * of.tokens_per_hour * _load(hour))
 
 
 def _make_book(first: int) -> Book:

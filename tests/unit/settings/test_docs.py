@@ -59,7 +59,7 @@ def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:
         load_text(tmp_path, block, "--target", "a:1")
         for block in blocks
         if block.startswith(
-            ("dcgm:", "file_sd:", "http_sd:", "expected_replicas:", "runtimes:", "drill:", "target_labels:")
+            ("dcgm:", "file_sd:", "http_sd:", "expected_replicas:", "drill:", "target_labels:")
         )
     ]
     found = [
@@ -72,7 +72,6 @@ def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:
     assert found == [
         (False, 0, 0, 0, None, ("namespace", "team")),
         (True, 0, 0, 0, None, ()),
-        (False, 1, 0, 0, None, ()),
         (False, 0, 1, 0, None, ()),
         (False, 0, 1, 0, None, ()),
         (False, 0, 0, 2, None, ()),

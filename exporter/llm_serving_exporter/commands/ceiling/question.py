@@ -53,6 +53,7 @@ EPILOG = """examples:
   llm-serving-exporter ceiling --model ./config.json --gpu "this one" --context 8192 --batches 1,16,64 --json
   llm-serving-exporter ceiling --gpu H200 --launch "sglang --model-path deepseek-ai/DeepSeek-R1 --tp 8 --dp 8 --enable-dp-attention"
   llm-serving-exporter ceiling --model Qwen3-30B-A3B --gpu L40S --tp 2 --requests-per-second 10 --input-tokens 500 --output-tokens 200
+  llm-serving-exporter ceiling --from-prometheus http://prometheus:9090 --model Llama-3.1-8B-Instruct --traffic 2x --gpu H200
 
 tokens/s is the ceiling that is expected: real engines reach 45-70 % of it at batch 1, less at a high batch. Nothing real is above
 "at best". What each line means, and what it rests on: docs/ceiling-command.md."""
@@ -66,12 +67,15 @@ _UNITS = {"B": 1, "MB": 10**6, "GB": 10**9, "TB": 10**12, "MIB": 2**20, "GIB": 2
 _LARGEST_BYTES = 10**15
 
 
-def _number(lowest: float, highest: float, words: str, example: str, *, above: bool = False) -> Kind[float]:
-    """A number from `lowest` to `highest`, with `words` and an example for a person; `above`: the lowest itself is not one of them."""
+def _number(
+    lowest: float, highest: float, words: str, example: str, *, above: bool = False, unit: str = ""
+) -> Kind[float]:
+    """A number from `lowest` to `highest`, with `words` and an example for a person; `above`: the lowest itself is not one of them. `unit`
+    may stand behind it."""
 
     def parse(text: str) -> float:
         try:
-            value = float(text)
+            value = float(text.removesuffix(unit))
         except ValueError:
             value = math.nan
         if not (lowest < value <= highest if above else lowest <= value <= highest):
@@ -121,6 +125,7 @@ RATE = _number(0, 1e9, "a rate of 0 or more", "12.5")
 INPUT_TOKENS = _number(1, _LARGEST_TOKENS, "a number of at least 1", "500")
 OUTPUT_TOKENS = _number(0, _LARGEST_TOKENS, "a number of 0 or more", "200")
 PROBABILITY = _number(0, 1, "a probability from 0 to 1", "0.7")
+TRAFFIC = _number(0, 1000, "a factor up to 1000", "2x", above=True, unit="x")
 SHARE = _number(0, 1, "a share above 0 and up to 1", "0.9", above=True)
 FACTOR = _number(1, 1000, "a factor from 1 to 1000", "1.3")
 
@@ -128,8 +133,8 @@ FACTOR = _number(1, 1000, "a factor from 1 to 1000", "1.3")
 # flags in the order of --help: name, word for the value, help, what else argparse is told
 _MODEL = (
     ("--model", "MODEL", "name in the built-in catalogue, a config.json, or a folder that holds one"),
-    ("--dtype", "FORMAT", "weights: bf16, fp8, int8, int4, awq, nvfp4, q4_k_m … (default: as the model is published)"),
-    ("--kv-dtype", "DTYPE", "KV cache: auto, bf16, fp8 … (default: as the checkpoint says, else auto)"),
+    ("--dtype --weights", "FORMAT", "weights: bf16, fp8, int8, int4, awq, nvfp4, q4_k_m … (default: as the model is published)"),
+    ("--kv-dtype --kv", "DTYPE", "KV cache: auto, bf16, fp8 … (default: as the checkpoint says, else auto)"),
     ("--state-dtype", "DTYPE", "recurrent state of Mamba layers and the like (default: the config's, else fp32)"),
     ("--model-catalogue", "PATH",
      "models of your own, before the built-in ones: a TOML file, or a folder of such files or config.json files"),
@@ -170,6 +175,16 @@ _LOAD = (
     ("--redundancy", "FACTOR", "factor on the replicas, as in 1.3 (default 1)", {"default": "1"}),
     ("--efficiency", "SHARE", "share of the ceiling that a replica reaches (default 0.6)", {"default": "0.6"}),
 )  # fmt: skip
+_LAST_WEEK = (
+    ("--from-prometheus", "URL", "Prometheus that has its series and the records of our rules"),
+    ("--role", "ROLE", "unified, prefill or decode, where --model is served as several"),
+    ("--over", "DURATION", "how far back (default 7d)", {"default": "7d"}),
+    ("--traffic", "FACTOR", "times as many requests, as in 2x (default 1x)", {"default": "1x"}),
+    ("--replicas", "N", "so many replicas, whatever is needed"),
+    ("--objective", "SHARE", "share of events within their thresholds (default 0.99)", {"default": "0.99"}),
+    ("--bearer-token-file", "PATH", "holds the token that Prometheus asks for"),
+    ("--ca-file", "PATH", "authorities to trust instead of the system's"),
+)  # fmt: skip
 
 
 def parser() -> CommandParser:
@@ -179,6 +194,8 @@ def parser() -> CommandParser:
     add_rows(parser.add_argument_group("the GPUs of one replica"), _GPUS)
     add_rows(parser.add_argument_group("the question"), _QUESTION)
     add_rows(parser.add_argument_group("a load to serve", "How many replicas does it need?"), _LOAD)
+    needed = "What would a fleet that Prometheus watches need? The other flags say what is to differ."
+    add_rows(parser.add_argument_group("last week's load", needed), _LAST_WEEK)
     return parser
 
 

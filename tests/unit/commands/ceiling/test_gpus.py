@@ -232,11 +232,19 @@ def test_the_same_question_has_the_same_answer() -> None:
 def test_help_is_grouped_and_its_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: StubState) -> None:
     found = asked("--help")
     assert (found.status, found.err) == (0, "")
-    groups = ("the model:", "the GPUs of one replica:", "the question:", "a load to serve:", "examples:")
+    groups = (
+        "the model:",
+        "the GPUs of one replica:",
+        "the question:",
+        "a load to serve:",
+        "last week's load:",
+        "examples:",
+    )
     assert [group for group in groups if f"\n{group}" in found.out] == list(groups)
     examples = re.findall(r"^  llm-serving-exporter (ceiling .*)$", found.out, re.MULTILINE)
-    assert len(examples) == 4
+    # the fifth asks a Prometheus: tests/unit/commands/what_if
+    assert ["--from-prometheus" in example for example in examples] == [False, False, False, False, True]
     monkeypatch.chdir(folder(tmp_path))
-    for example in examples:
+    for example in examples[:4]:
         done = asked(*shlex.split(example)[1:])
         assert (done.status, done.err) == (0, ""), example

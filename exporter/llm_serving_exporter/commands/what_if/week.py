@@ -1,0 +1,280 @@
+"""What Prometheus knows of a model over some days: its load by five minutes, its requests, how its engines stepped, what it cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from llm_serving_exporter.clients.json_api import Prometheus, Sample
+from llm_serving_exporter.clients.stored_labels import escape_regex
+from llm_serving_exporter.commands.what_if.capacity import Request
+from llm_serving_exporter.commands.what_if.reach import Window
+from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.text import escape_label_value
+
+_STEP_SECONDS = 300.0
+# windows that are asked for at most, of all replicas together
+_MOST_WINDOWS = 60_000
+# gaps between tokens that a window needs before its mean says something
+_FEWEST_GAPS = 100.0
+# moments with fewer requests than this share of the busiest say little of what the busiest are like
+_BUSY_SHARE = 0.7
+# beyond so many deviations a five-minute rate is a burst, and no chance
+_CHANCE = 3.0
+Points = Mapping[float, float]
+
+
+class UnansweredError(LLMServingExporterError):
+    """A question that what Prometheus has cannot answer; the message says what to do."""
+
+
+class Week(Struct, frozen=True):
+    """A model and role over the days that were asked for."""
+
+    seconds: float  # in which there were targets
+    present_share: float  # of the time since the first request that was seen
+    model_name: str
+    role: str
+    gpu_name: str
+    gpus: int  # of a replica
+    ranks: int  # data-parallel, of a replica
+    replicas: float  # mean
+    largest_node: int  # replicas that it has; 0: not known
+    rates: tuple[float, ...]  # requests/s, each over five minutes
+    request: Request  # of the busiest moments
+    requests: float  # in all
+    tokens: float  # prompts as sent, and answers, in all
+    windows: tuple[Window, ...]
+    kv_tokens: float | None  # of a replica
+    batch_limit: float | None  # of a replica
+    objectives: Mapping[str, float]  # thresholds in seconds
+    usd_per_gpu_hour: float | None
+    weight_format: str
+    kv_format: str
+
+
+def smooth_peak(rates: Sequence[float], share: float) -> float:
+    """The rate that a share of requests come at or below. Chance within five minutes is smoothed, a burst stays."""
+    smooth = []
+    for place, rate in enumerate(rates):
+        near = rates[max(0, place - 2) : place + 3]
+        mean = add_up(near) / len(near)
+        chance = _CHANCE * math.sqrt(max(rate, mean) / _STEP_SECONDS)
+        smooth.append(mean if abs(rate - mean) <= chance else rate)
+    left = (1 - share) * add_up(smooth)
+    for rate in sorted(smooth, reverse=True):
+        left -= rate
+        if left < 0:
+            return rate
+    return 0.0
+
+
+class _Reader:
+    """Queries about what has these labels over the same moments."""
+
+    def __init__(self, prometheus: Prometheus, labels: Mapping[str, str], begin: float, end: float) -> None:
+        self._prometheus, self._begin, self.end = prometheus, begin, end
+        self.span = f"{end - begin:.0f}s"
+        self.of = ",".join(f'{name}="{escape_label_value(value)}"' for name, value in labels.items())
+        self.gpus = f"last_over_time(target:llm_serving_gpus:max{{{self.of}}}[{self.span}])"
+        self.step_seconds = _STEP_SECONDS
+
+    def points(self, query: str) -> dict[str, Points]:
+        """By target, "" for a sum of them."""
+        found = self._prometheus.range(query, self._begin + _STEP_SECONDS, self.end, self.step_seconds)
+        return {labels.get("target", ""): dict(points) for labels, points in found}
+
+    def total(self, query: str) -> Points:
+        """Of one series; none where there is none."""
+        return self.points(query).get("", {})
+
+    def instant(self, query: str) -> Sequence[Sample]:
+        """At the end of the days."""
+        return self._prometheus.instant(query, self.end)
+
+    def value(self, query: str) -> float | None:
+        """At the end of the days."""
+        return self._prometheus.value(query, self.end)
+
+    def mean(self, record: str, function: str = "avg_over_time") -> float | None:
+        """Of a record over the days, of all its series."""
+        return self.value(f"avg({function}({record}{{{self.of}}}[{self.span}]))")
+
+    def rate(self, counter: str, matchers: str = "") -> dict[str, Points]:
+        """Of a counter that no record has, by target; of exporters that say the same, one."""
+        engine = f"max by (target, engine) (rate(llm_serving_{counter}{{{self.of}{matchers}}}[5m]))"
+        return self.points(f"sum by (target) ({engine})")
+
+
+def read_week(prometheus: Prometheus, model: str, role: str | None, seconds: float) -> Week:
+    """The days until now. Raises UnansweredError where there is nothing to go by, ApiError where Prometheus does not answer."""
+    end = prometheus.now()
+    name, role = _find_model(prometheus, model, role, seconds, end)
+    return read_load(prometheus, {"model_name": name, "role": role}, end - seconds, end)
+
+
+def read_load(prometheus: Prometheus, labels: Mapping[str, str], begin: float, end: float) -> Week:
+    """What has these labels (model_name, role, and those that tell fleets apart) between two moments; raises what `read_week` does."""
+    reader = _Reader(prometheus, labels, begin, end)
+    seconds, name, role = end - begin, labels["model_name"], labels["role"]
+    finished = reader.total(f"sum(model:llm_serving_requests_finished:rate5m{{{reader.of}}})")
+    if not add_up(finished.values()):
+        raise UnansweredError(
+            f"{name} ({role}) finished no request in the last {seconds / 86400:g} days: ask about days with a load, with a longer --over"
+        )
+    sent = reader.total(f"sum(model:llm_serving_prompt_tokens:rate5m{{{reader.of}}})")
+    made = reader.total(f'sum(model:llm_serving_phase_tokens:rate5m{{{reader.of},phase="decode"}})')
+    request = _mean_request(reader, finished, sent, made)
+    gpu, gpus = _find_gpus(reader, name)
+    engines = (
+        f"count by (target, engine) (last_over_time(llm_serving_kv_cache_usage_ratio{{{reader.of}}}[{reader.span}]))"
+    )
+    ranks = reader.value(f"max(count by (target) ({engines}))")
+    usd, held = (
+        reader.value(f"sum(sum_over_time({record}:increase1h{{{reader.of}}}[{reader.span}:1h]))")
+        for record in ("model:llm_serving_cost_usd", "target:llm_serving_gpu_seconds")
+    )
+    stated = f"avg(last_over_time(llm_serving_gpu_price_usd_per_hour[{reader.span}]) and on (target) {reader.gpus})"
+    price = 3600 * usd / held if usd and held else reader.value(stated)
+    replicas = reader.mean("model:llm_serving_ready_replicas:sum") or 0.0
+    node = reader.mean("model:llm_serving_largest_node_replicas:max", "max_over_time")
+    info = f'last_over_time(llm_serving_model_info{{model_name="{escape_label_value(name)}"}}[{reader.span}])'
+    formats = next((labels for labels, _ in prometheus.instant(info, end)), {})
+    count = reader.value(f"count(target:llm_serving_gpus:max{{{reader.of}}})") or replicas or 1.0
+    reader.step_seconds = _STEP_SECONDS * math.ceil(count * seconds / _STEP_SECONDS / _MOST_WINDOWS)
+    seen = len(finished) * _STEP_SECONDS
+    return Week(
+        seen, seen / (end - min(finished) + _STEP_SECONDS), name, role,
+        gpu, round(gpus), max(1, round(ranks or 1)), replicas, round(node or 0),
+        tuple(finished[at] for at in sorted(finished)), request, add_up(finished.values()) * _STEP_SECONDS,
+        (add_up(sent.values()) + add_up(made.values())) * _STEP_SECONDS,
+        tuple(_list_windows(reader, sent, finished)),
+        reader.mean("target:llm_serving_kv_cache_capacity_tokens:sum", "max_over_time"),
+        reader.mean("target:llm_serving_batch_limit_requests:sum", "max_over_time"),
+        _objectives(reader), price,
+        formats.get("weight_format", ""), formats.get("kv_format", ""),
+    )  # fmt: skip
+
+
+def _find_gpus(reader: _Reader, name: str) -> tuple[str, float]:
+    """Of a replica: their kind and their number."""
+    kinds = [(labels.get("gpu_name", ""), n) for labels, n in reader.instant(f"max by (gpu_name) ({reader.gpus})")]
+    if len(kinds) > 1:
+        many = " and ".join(sorted(kind or "an unknown GPU" for kind, _ in kinds))
+        raise UnansweredError(
+            f"{name} ran on {many}, whose steps cannot be separated: ask about days with one kind, with --over"
+        )
+    if not kinds or not kinds[0][0]:
+        raise UnansweredError(f"the GPUs of {name} are not known: give its targets gpu_model and gpu_count")
+    return kinds[0]
+
+
+def _find_model(prometheus: Prometheus, model: str, role: str | None, seconds: float, end: float) -> tuple[str, str]:
+    """The name as served, and the role."""
+    query = f"count by (model_name, role) (last_over_time(model:llm_serving_targets:count[{seconds:.0f}s]))"
+    known = {(labels.get("model_name", ""), labels.get("role", "")) for labels, _ in prometheus.instant(query, end)}
+    if not known:
+        raise UnansweredError(
+            "Prometheus has no record of any model: load the recording rules (llm-serving-exporter rules) and ask after a day of load"
+        )
+    names = sorted({name for name, _ in known})
+    short = model.lower().rsplit("/", 1)[-1]
+    served = [name for name in names if name == model] or [
+        name for name in names if name.lower().rsplit("/", 1)[-1] == short
+    ]
+    if len(served) != 1:
+        raise UnansweredError(f"Prometheus has no record of a model {model}: write one of {', '.join(names)}")
+    roles = sorted(of for name, of in known if name == served[0])
+    asked = [of for of in roles if role in (None, of)]
+    if len(asked) != 1:
+        raise UnansweredError(f"{served[0]} is served as {' and '.join(roles)}: choose one with --role")
+    return served[0], asked[0]
+
+
+def _mean_request(reader: _Reader, finished: Points, sent_tokens: Points, made_tokens: Points) -> Request:
+    """Of the moments at which requests come at nearly the highest rates; all are rates of the model."""
+    highest = sorted(finished.values())[int(0.99 * (len(finished) - 1))]
+    busy = {at for at, rate in finished.items() if rate >= _BUSY_SHARE * highest}
+
+    def mean(points: Points) -> float:
+        count = add_up(finished[at] for at in busy if at in points)
+        return add_up(points[at] for at in busy if at in points) / count if count else 0.0
+
+    of = reader.of
+    computed = mean(reader.total(f'sum(model:llm_serving_phase_tokens:rate5m{{{of},phase="prefill"}})'))
+    sent, output = mean(sent_tokens), mean(made_tokens)
+    count = add_up(finished[at] for at in busy)
+    running, used = (
+        mean(reader.total(f"sum(avg_over_time(model:llm_serving_{gauge}:sum{{{of}}}[5m]))")) * count
+        for gauge in ("requests_running", "kv_cache_used_tokens")
+    )
+    attended = reader.mean("target:llm_serving_context_tokens_mean:max")
+    context = attended or sent + output / 2
+    return Request(
+        computed, max(0.0, sent - computed), max(1.0, output), context, used / running if running and used else context
+    )
+
+
+def _list_windows(reader: _Reader, sent: Points, finished: Points) -> Iterator[Window]:
+    """Of each replica, five minutes in which it worked. `sent`: prompt tokens/s and `finished`: requests/s of the model."""
+
+    def by_target(record: str, function: str = "avg_over_time", matchers: str = "") -> dict[str, Points]:
+        return reader.points(f"max by (target) ({function}({record}{{{reader.of}{matchers}}}[5m]))")
+
+    tokens, computed = (
+        by_target("target:llm_serving_phase_tokens:rate5m", "last_over_time", f',phase="{phase}"')
+        for phase in ("decode", "prefill")
+    )
+    batches, contexts = (by_target(f"target:llm_serving_{name}_mean:max") for name in ("batch_size", "context_tokens"))
+    running = "target:llm_serving_requests_running:sum"
+    seconds, gaps = (
+        reader.rate("inter_token_latency_seconds_sum"),
+        reader.rate("inter_token_latency_seconds_bucket", ',le="+Inf"'),
+    )
+    if not seconds or not gaps:  # kept by nobody: sequences that run are those whose next token is waited for
+        seconds, gaps = by_target(running), tokens
+    never_idle = by_target(running, "min_over_time")
+    # of theirs alone: a fleet may have thousands
+    cards = reader.instant(
+        f"count by (gpu) (last_over_time(llm_serving_gpu_target_info[{reader.span}]) and on (target) {reader.gpus})"
+    )
+    which = f'gpu=~"{escape_label_value("|".join(escape_regex(labels.get("gpu", "")) for labels, _ in cards))}"'
+    clocks = (
+        reader.points(
+            f"avg by (target) (max by (gpu, target) (last_over_time(llm_serving_gpu_target_info{{{which}}}[5m])) * on (gpu) group_left () "
+            f"max by (gpu) (avg_over_time(gpu:llm_serving_gpu_sm_clock:ratio{{{which}}}[5m])))"
+        )
+        if cards
+        else {}
+    )
+    whole = {at: add_up(points.get(at, 0.0) for points in computed.values()) for at in finished}
+    for target, rates in computed.items():
+        for at, prefill in rates.items():
+            batch, context, clock, latency, events, busy = (
+                points.get(target, {}).get(at) for points in (batches, contexts, clocks, seconds, gaps, never_idle)
+            )
+            begun = finished.get(at)
+            if not begun or at not in whole:
+                continue
+            cached = (sent.get(at, 0.0) - whole[at]) / begun
+            prompt = whole[at] / begun, cached if cached >= 1 else 0.0
+            if latency and events and context and events * _STEP_SECONDS >= _FEWEST_GAPS:
+                # a step's sequences; where nobody counts steps, of a Poisson number of them those that are there when some are
+                batch = max(1.0, batch or latency / -math.expm1(-latency))
+                yield Window(latency / events, batch, context, prefill * batch / events, *prompt, clock)
+            elif prefill and busy:
+                yield Window(1.0, 0.0, 0.0, prefill, *prompt, clock)
+
+
+def _objectives(reader: _Reader) -> dict[str, float]:
+    """By name, the threshold that counts."""
+    found: dict[str, float] = {}
+    query = f"count by (slo, threshold) (last_over_time(llm_serving_slo_events_total{{{reader.of}}}[{reader.span}]))"
+    for labels, _ in reader.instant(query):
+        try:
+            found[labels.get("slo", "")] = float(labels.get("threshold", ""))
+        except ValueError:  # errors have none
+            continue
+    return found
