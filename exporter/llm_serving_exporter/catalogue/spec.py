@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isfinite
@@ -314,3 +315,8 @@ def declare_figure(
     return Metric(
         name, kind, unit, group, help, own, absent, formula, WORKED_OUT, most=most, suspect_above=suspect_above
     )
+
+
+def list_declared(names: Mapping[str, object]) -> tuple[Metric, ...]:
+    """The metrics among a module's `globals()`, in the order of their declarations, which is that of the page."""
+    return tuple(value for value in names.values() if isinstance(value, Metric))
