@@ -18,7 +18,7 @@ from llm_serving_exporter.model.target import HttpSettings, Mode, Secret, Target
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import Placed, refuse_timeout, target_warnings
 from llm_serving_exporter.settings.config import Config
-from llm_serving_exporter.settings.http import Auth, Tls, read_auth, read_headers, read_tls
+from llm_serving_exporter.settings.http import PROMETHEUS_HINTS, Auth, Tls, read_auth, read_headers, read_tls
 from llm_serving_exporter.settings.keys import (
     elements,
     is_empty,
@@ -214,10 +214,7 @@ DiscoverySection: TypeAlias = FileDiscovery | HttpDiscovery | KubernetesDiscover
 
 _HTTP_SD_EXAMPLE = "Write {url: https://inventory.example.com/targets, hosts: [10.0.0.0/8]}."
 _HTTP_SD_HINTS = {
-    "bearer_token_file": "Write it below auth: auth: {bearer_token_file: …}.",
-    "authorization": "Write auth: {bearer_token_file: …} or auth: {bearer_token_env: …}.",
-    "basic_auth": "Write auth: {basic: {username: …, password_file: …}}.",
-    "tls_config": "Write tls: {ca_file: …}.",
+    **PROMETHEUS_HINTS,
     "interval": "Write refresh_interval for the list, defaults: {interval: …} for its targets.",
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.facts.gpus import split_words
+from llm_serving_exporter.facts.gpus import find, split_words
 from llm_serving_exporter.model.cost import (
     Pool,
     PoolKind,
@@ -170,24 +170,17 @@ def _read_pool(node: Node, place: Place, gpu: Kind[str]) -> Pool | None:
 
 def _hint_other_kinds(kind: PoolKind) -> dict[str, str]:
     """What to do about a key that another kind of pool has."""
-    kinds_by_name: dict[str, list[str]] = {}
-    for other, keys in _OF_KIND.items():
-        for name in names_of(keys):
-            kinds_by_name.setdefault(name, []).append(other.value)
-    return {
-        name: f"A {listed(others)} has it; this pool is a {kind.value}. {_EXAMPLES[kind]}"
-        for name, others in kinds_by_name.items()
-        if kind.value not in others
-    }
+    own, others = names_of(_OF_KIND[kind]), {other.value: names_of(keys) for other, keys in _OF_KIND.items()}
+    foreign = {name for names in others.values() for name in names} - {*own}
+    owners = {name: listed([other for other, names in others.items() if name in names]) for name in foreign}
+    return {name: f"A {of} has it; this pool is a {kind.value}. {_EXAMPLES[kind]}" for name, of in owners.items()}
 
 
 def _make_pool(kind: PoolKind, given: dict[str, Any]) -> Pool:
     gpus = float(given.get("gpus") or given.get("instances") or 0.0)
     begin, end = given.get("since"), given.get("until")
-    usd_per_gpu_hour = 0.0
-    if kind is PoolKind.QUANTITY:
-        usd_per_gpu_hour = _find_price(given)
-    elif kind is PoolKind.WINDOW and begin is not None and end is not None:
+    usd_per_gpu_hour = _find_price(given)
+    if kind is PoolKind.WINDOW and begin is not None and end is not None:
         # what was prepaid, spread evenly over its hours
         usd_per_gpu_hour = given["usd"] / gpus / ((end - begin) / 3600.0)
     return Pool(
@@ -210,8 +203,7 @@ def _make_use(given: dict[str, Any]) -> PoolUse:
 
 
 def _find_price(given: dict[str, Any]) -> float:
-    price: float = given["usd_per_gpu_hour"] if "usd_per_gpu_hour" in given else given["instance"]
-    return price
+    return float(given.get("usd_per_gpu_hour") or given.get("instance") or 0.0)
 
 
 def _read_rate(node: Node, place: Place, gpu: Kind[str]) -> SpendRate | None:
@@ -305,7 +297,6 @@ def _gpu_kind(described: Sequence[GpuSpec]) -> Kind[str]:
             GPU_MODEL.parse(text)
         # a megabyte of tables: only where a price file names a card
         from llm_serving_exporter.facts import loader
-        from llm_serving_exporter.facts.gpus import find
 
         return find(text, (*described, *loader.gpu_catalogue())).name
 
@@ -347,17 +338,16 @@ def look_at_prices(
 
     `described`: the GPUs that the configuration describes, which prices may name too.
     """
-    ends: list[str] = []
-
-    def note_end(file: Path) -> str:
-        text = read(file)
-        ends.append(text[-1:])
-        return text
-
+    texts: list[str] = []
     problems: list[Problem] = []
-    book = read_prices(path, Place(path, "", problems), note_end, described)
+
+    def keep(file: Path) -> str:
+        texts.append(read(file))
+        return texts[0]
+
+    book = read_prices(path, Place(path, "", problems), keep, described)
     odd = f"{path}: there is no final newline, so that its last line may be cut short. End it with one."
-    warnings = [odd] if ends and ends[0] not in ("", "\n", "\r") else []
+    warnings = [odd] if texts and not f"\n{texts[0]}".endswith(("\n", "\r")) else []
     if book is not None:
         warnings += [f"{path}: {warning}" for warning in _doubt_pools(book)]
     return PriceReading(book, tuple(problems), tuple(warnings))

@@ -13,7 +13,7 @@ from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import Placed
 from llm_serving_exporter.settings.config import TARGET, TARGET_GPU_COUNT, TARGET_GPU_MODEL, TARGET_GPU_PRICE
 from llm_serving_exporter.settings.facts import MODEL_NAME, check_gpu_model
-from llm_serving_exporter.settings.http import NO_SECRETS, Auth, Tls, plain_headers
+from llm_serving_exporter.settings.http import NO_SECRETS, PROMETHEUS_HINTS, Auth, Tls, plain_headers
 from llm_serving_exporter.settings.identity import (
     FLEET_KEYS,
     build_identity,
@@ -52,12 +52,9 @@ _HINTS = {
     **dict.fromkeys(
         ("bearer_token", "api_key"), f"{NO_SECRETS} auth: {{bearer_token_file: …}} or {{bearer_token_env: …}}."
     ),
-    "bearer_token_file": "Write it below auth: auth: {bearer_token_file: …}.",
+    **PROMETHEUS_HINTS,
     "bearer_token_env": "Write it below auth: auth: {bearer_token_env: …}.",
     "password": f"{NO_SECRETS} auth: {{basic: {{username: …, password_file: …}}}}.",
-    "authorization": "Write auth: {bearer_token_file: …} or auth: {bearer_token_env: …}.",
-    "basic_auth": "Write auth: {basic: {username: …, password_file: …}}.",
-    "tls_config": "Write tls: {ca_file: …}.",
     "scheme": "The scheme is part of the URL: url: https://….",
     "scrape_interval": "Write interval.",
     "scrape_timeout": "Write timeout.",
@@ -305,14 +302,6 @@ def _read_address(text: str | None, scheme: str, place: Place) -> ServerAddress 
 _STATED_RATE = Rate(RateKind.ON_DEMAND.value, RateKind.ON_DEMAND)
 
 
-def complete_stated_gpus(server: TargetSettings, settings: Settings) -> TargetSettings:
-    """The settings of a server of --target, with what --gpu-model and --gpu-count say."""
-    flags = {"gpu_model": TARGET_GPU_MODEL, "gpu_count": TARGET_GPU_COUNT}
-    return replace(
-        server, **{field: settings[flag.name].value for field, flag in flags.items() if flag.name in settings}
-    )
-
-
 def price_stated_gpus(settings: Settings, targets: Sequence[Placed]) -> PriceBook | None:
     """The prices that --gpu-price states, a server each; None where it is not given."""
     if TARGET_GPU_PRICE.name not in settings:
@@ -358,8 +347,10 @@ def read_configured_targets(
     entries = [(read_target(node, at, context), at) for node, at in elements(*file.find_key("targets"), "targets")]
     if "target" in settings:
         place = settings["target"].place
+        flags = {"gpu_model": TARGET_GPU_MODEL, "gpu_count": TARGET_GPU_COUNT}
+        stated = {field: settings[flag.name].value for field, flag in flags.items() if flag.name in settings}
         servers = (read_target_url(url, place) for url in settings["target"].value)
-        entries = [(complete_stated_gpus(entry, settings), place) for entry in servers if entry is not None]
+        entries = [(replace(entry, **stated), place) for entry in servers if entry is not None]
     return [
         Placed(build_target(entry.completed_by(defaults), at, context.host), at)
         for entry, at in entries
