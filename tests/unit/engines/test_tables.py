@@ -125,6 +125,14 @@ def test_it_can_be_told_from_others_or_has_to_be_named(runtime: Runtime) -> None
         assert runtime.fingerprints or runtime.shows
 
 
+@check_rows("family", ["vllm:brand_new_total", "llamacpp:gpu_memory_bytes", "trtllm_new"])
+def test_a_new_family_is_noticed(family: str) -> None:
+    (runtime,) = [
+        RUNTIMES[name] for name in ("vllm", "llamacpp", "trtllm") if family.startswith(RUNTIMES[name].prefixes)
+    ]
+    assert snapshot_of(f"# TYPE {family} counter\n{family} 1\n", runtime=runtime).unmapped_families == (family,)
+
+
 def test_names_are_given_once() -> None:
     assert tuple(RUNTIMES) == ORDER
     assert all(RUNTIME_NAME.fullmatch(name) and name == runtime.name for name, runtime in RUNTIMES.items())
