@@ -129,7 +129,7 @@ def peaks_of_many(gpus: Sequence[GpuPeaks]) -> GpuPeaks:
     bandwidth = _lowest(bandwidths)
     names = sorted({each.name for each in gpus})
 
-    def beside(field: str) -> float | None:
+    def find_lowest(field: str) -> float | None:
         lowest = _lowest(getattr(each, field) or each.bandwidth_bytes_per_second for each in gpus)
         return None if lowest == bandwidth else lowest
 
@@ -141,8 +141,8 @@ def peaks_of_many(gpus: Sequence[GpuPeaks]) -> GpuPeaks:
         flops={key: min(each.flops[key] for each in gpus) for key in _shared(each.flops for each in gpus)},
         flops_upper=_lowest_rates(gpus, lambda one: one.flops_upper),
         flops_lower=_lowest_rates(gpus, lambda one: one.flops_lower),
-        bandwidth_upper_bytes_per_second=beside("bandwidth_upper_bytes_per_second"),
-        bandwidth_lower_bytes_per_second=beside("bandwidth_lower_bytes_per_second"),
+        bandwidth_upper_bytes_per_second=find_lowest("bandwidth_upper_bytes_per_second"),
+        bandwidth_lower_bytes_per_second=find_lowest("bandwidth_lower_bytes_per_second"),
         compute_capability=_lowest([each.compute_capability for each in gpus]),
         memory_bytes=_lowest([each.memory_bytes for each in gpus]),
     )
