@@ -1,4 +1,4 @@
-"""What we publish: every exported metric declared once, one explicit tuple of all.
+"""What we publish: every exported metric declared once, one tuple of all.
 
 The tuple is made when somebody asks for it: a command that only reads the configuration needs none of the metrics.
 """

@@ -13,6 +13,7 @@ from llm_serving_exporter.catalogue.spec import (
     Metric,
     Unit,
     declare_figure,
+    list_declared,
 )
 
 # --- What serving costs: GPU seconds by state, USD by phase, prices in force, and what tokens and requests come to (docs/cost.md).
@@ -112,14 +113,9 @@ RATE_INFO = _book(
 COMMITTED_GPUS = _book(
     "rate_committed_gpus", Kind.GAUGE, Unit.COUNT, "GPUs committed at a rate now, whether used or not.", "rate",
 )  # fmt: skip
-BUDGET = _book(
-    "cost_budget_usd_per_month", Kind.GAUGE, Unit.USD, "Budget per month of 730 hours.",
-)  # fmt: skip
+BUDGET = _book("cost_budget_usd_per_month", Kind.GAUGE, Unit.USD, "Budget per month of 730 hours.")
 
-COSTS = (
-    GPU_SECONDS, GPU_BUSY_SOURCE, COST, ENERGY, ENERGY_COST, CARBON, SAVINGS, COST_PER_MILLION, TOKENS_PER_USD, COST_PER_REQUEST, ENERGY_PER_TOKEN,
-    ATTRIBUTION, EFFICIENCY, PRICE, RATE_INFO, COMMITTED_GPUS, BUDGET,
-)  # fmt: skip
+COSTS = list_declared(globals())
 
 
 # --- Who sent the requests of gateways. Only where `tenants.by` asks for it.
@@ -147,7 +143,5 @@ CACHED_TOKENS = _count(
     "Prompt tokens that the engine had in its prefix cache, by tenant, as far as its answers say them to the gateway.",
 )
 DECODE_TOKENS = _count("tenant_decode_tokens_total", Unit.TOKENS, "Generated tokens, by tenant.")
-REQUESTS = _count(
-    "tenant_requests_finished_total", Unit.COUNT, "Requests that the gateway counts as finished, by tenant."
-)
+REQUESTS = _count("tenant_requests_finished_total", Unit.COUNT, "Requests that the gateway counts as finished, by tenant.")  # fmt: skip
 TENANTS = (PROMPT_TOKENS, CACHED_TOKENS, DECODE_TOKENS, REQUESTS)

@@ -14,6 +14,7 @@ from llm_serving_exporter.catalogue.spec import (
     Metric,
     Unit,
     declare_figure,
+    list_declared,
 )
 
 _derived = partial(declare_figure, Group.DERIVED)
@@ -46,27 +47,25 @@ KV_CACHE_FREE_TOKENS = _derived(
     "kv_cache_free_tokens", Unit.TOKENS, "KV cache tokens that running requests leave free now, including evictable cached prefixes.",
     "kv_cache_capacity_tokens - kv_cache_used_tokens",
 )  # fmt: skip
-STATE_CACHE_USAGE_RATIO = _derived(
-    "state_cache_usage_ratio", Unit.RATIO,
-    "Share of the pool for recurrent state that running requests hold, 0 to 1, where the engine keeps one beside the KV cache.",
-    "as the engine reports it", most=1.0,
-)  # fmt: skip
 PREFIX_CACHE_HIT_RATIO = _derived(
     "prefix_cache_hit_ratio", Unit.RATIO, "Share of looked-up tokens that were found in the prefix cache over the window, 0 to 1.",
     "increase of hits / increase of queries, in the engine's unit", most=MOST_RATIO, suspect_above=1.0,
 )  # fmt: skip
 CONTEXT_TOKENS_MEAN = _derived(
-    "context_tokens_mean",
-    Unit.TOKENS,
+    "context_tokens_mean", Unit.TOKENS,
     "Mean number of tokens that attention looks at per running request over the window; a shared prefix counts for each of them.",
     "as the engine reports it for the sequences that decode; else kv_cache_tokens_per_request, or where prompts hit the prefix cache the lengths of the requests that finished, or the prompts that were begun, if these are more",
-)
+)  # fmt: skip
 KV_CACHE_TOKENS_PER_REQUEST = _derived(
-    "kv_cache_tokens_per_request",
-    Unit.TOKENS,
+    "kv_cache_tokens_per_request", Unit.TOKENS,
     "Mean KV cache tokens held per running request over the window; a shared prefix counts once.",
     "sum of kv_cache_used_tokens / sum of requests_running, over the readings with running requests",
-)
+)  # fmt: skip
+STATE_CACHE_USAGE_RATIO = _derived(
+    "state_cache_usage_ratio", Unit.RATIO,
+    "Share of the pool for recurrent state that running requests hold, 0 to 1, where the engine keeps one beside the KV cache.",
+    "as the engine reports it", most=1.0,
+)  # fmt: skip
 PREEMPTIONS_PER_SECOND = _derived(
     "preemptions_per_second", Unit.PER_SECOND, "Preemptions per second over the window.", "increase of preemptions_total / seconds covered",
 )  # fmt: skip
@@ -79,12 +78,10 @@ WINDOW_LATENCY_SECONDS = _derived(
 
 _LAST_REQUESTS = "over the last hour of finished requests, or the last 1,000 where that is longer"
 LONG_CONTEXT_REQUESTS_OBSERVED = _derived(
-    "long_context_requests_observed",
-    Unit.COUNT,
-    "Number of requests that the other long_context series are computed from.",
+    "long_context_requests_observed", Unit.COUNT, "Number of requests that the other long_context series are computed from.",
     f"increase of the count of request_prompt_tokens {_LAST_REQUESTS}, computed once a minute; across restarts of the engine; from the "
     "exporter's start if the engine had already counted more than 1,000 and had been running for more than an hour",
-)
+)  # fmt: skip
 LONG_CONTEXT_KV_SHARE = _derived(
     "long_context_kv_share_ratio", Unit.RATIO,
     "Estimated share of all context tokens (prompt and output, as held in the KV cache at the end of a request) that belongs to the requests with the longest 1 % of "
@@ -105,11 +102,10 @@ LONG_CONTEXT_REQUESTS_FIT = _derived(
     "interpolated (expected); above the top finite edge p99 is at most context_limit_tokens, and without it bound=lower is absent", "bound",
 )  # fmt: skip
 LONG_CONTEXT_BEYOND_TOP_BUCKET = _derived(
-    "long_context_beyond_top_bucket_ratio",
-    Unit.RATIO,
+    "long_context_beyond_top_bucket_ratio", Unit.RATIO,
     "Share of requests whose prompt is longer than the top finite bucket edge, 0 to 1. Above 0.01 the p99 prompt is one of them.",
     "1 - count at or below the top finite edge / count",
-)
+)  # fmt: skip
 
 SLO_EVENTS = Metric(
     "slo_events_total", Kind.COUNTER, Unit.COUNT, Group.SLO, "Good and bad events of a service level objective since the engine started.",
@@ -125,24 +121,4 @@ SLO_THRESHOLD = Metric(
     (*SERVING_LABELS, "slo", "kind"), "as slo_events_total", "kind=counted is the largest bucket edge not above kind=configured", WORKED_OUT,
 )  # fmt: skip
 
-DERIVED = (
-    PHASE_TOKENS_PER_SECOND,
-    PHASE_TOKENS_PER_SECOND_PER_GPU,
-    BATCH_SIZE_MEAN,
-    BATCH_UTILIZATION_RATIO,
-    KV_CACHE_USED_TOKENS,
-    KV_CACHE_FREE_TOKENS,
-    PREFIX_CACHE_HIT_RATIO,
-    CONTEXT_TOKENS_MEAN,
-    KV_CACHE_TOKENS_PER_REQUEST,
-    STATE_CACHE_USAGE_RATIO,
-    PREEMPTIONS_PER_SECOND,
-    WINDOW_LATENCY_SECONDS,
-    LONG_CONTEXT_REQUESTS_OBSERVED,
-    LONG_CONTEXT_KV_SHARE,
-    LONG_CONTEXT_AMPLIFICATION,
-    LONG_CONTEXT_REQUESTS_FIT,
-    LONG_CONTEXT_BEYOND_TOP_BUCKET,
-    SLO_EVENTS,
-    SLO_THRESHOLD,
-)
+DERIVED = list_declared(globals())

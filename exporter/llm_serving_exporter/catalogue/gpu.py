@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue.spec import GPU_LABELS, MOST_RATIO, Group, Kind, Metric, Unit
+from llm_serving_exporter.catalogue.spec import GPU_LABELS, MOST_RATIO, Group, Kind, Metric, Unit, list_declared
 
 _UNSUPPORTED = "the GPU or driver does not support it, or permission is missing"
 
@@ -131,9 +131,4 @@ NODE_GPUS = Metric(
     ("node",), "gpu.enabled is off, or /sys/bus/pci does not show it", "/sys/bus/pci/drivers/nvidia", "sysfs",
 )  # fmt: skip
 
-GPU = (
-    GPU_UP, GPU_INFO, GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BUSY, GPU_MEMORY_ACTIVE, GPU_DRAM_BANDWIDTH, GPU_SM_ACTIVITY,
-    GPU_TENSOR_ACTIVITY, GPU_BANDWIDTH_PEAK, GPU_POWER, GPU_POWER_LIMIT, GPU_ENERGY, GPU_TEMPERATURE, GPU_CLOCK, GPU_CLOCK_MAX,
-    GPU_SLOWDOWN, GPU_ECC_ERRORS, GPU_REMAPPED_ROWS, GPU_REMAP_PENDING, GPU_REMAP_FAILED, GPU_XID_EVENTS, GPU_PCIE, GPU_NVLINK,
-    GPU_TARGET_INFO, GPU_TARGET_SHARE, NODE_GPUS,
-)  # fmt: skip
+GPU = list_declared(globals())

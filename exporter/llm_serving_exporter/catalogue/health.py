@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue.spec import NODE_LABELS, Group, Kind, Metric, Unit
+from llm_serving_exporter.catalogue.spec import NODE_LABELS, Group, Kind, Metric, Unit, list_declared
 
 # what no namespace, pod, node or workload can be called
 AS_WRITTEN = "as written"
@@ -57,9 +57,7 @@ TARGET_START_TIME = _target(
 TARGET_UP = _target(
     "target_up", Kind.GAUGE, Unit.BOOLEAN, "Whether the last attempt to read the target's page succeeded.", absent="not tried yet",
 )  # fmt: skip
-TARGET_STATE = _target(
-    "target_state", Kind.GAUGE, Unit.BOOLEAN, "State of the target: 1 for the current state.", "state"
-)
+TARGET_STATE = _target("target_state", Kind.GAUGE, Unit.BOOLEAN, "State of the target: 1 for the current state.", "state")  # fmt: skip
 TARGET_FAULT = _target(
     "target_fault_info", Kind.INFO, Unit.BOOLEAN,
     "Why the target does not serve, as far as others know than its page: nothing takes a connection at its address (silent), or Kubernetes says "
@@ -69,6 +67,9 @@ TARGET_FAULT = _target(
 )  # fmt: skip
 TARGET_SAMPLE_AGE = _target(
     "target_sample_age_seconds", Kind.GAUGE, Unit.SECONDS, "Age of the last good page.", absent="no page was ever read"
+)
+TARGET_RESTARTS = _target(
+    "target_restarts_total", Kind.COUNTER, Unit.COUNT, "Restarts of the engine seen since the exporter's start."
 )
 SCRAPE_ATTEMPTS = _target("scrape_attempts_total", Kind.COUNTER, Unit.COUNT, "Attempts to read the target.")
 SCRAPE_FAILURES = _target(
@@ -89,9 +90,6 @@ SCRAPE_DURATION = _target(
 SCRAPE_PAGE = _target(
     "scrape_page_bytes", Kind.GAUGE, Unit.BYTES, "Size of the last page after decompression.", absent="no page was ever read",
 )  # fmt: skip
-TARGET_RESTARTS = _target(
-    "target_restarts_total", Kind.COUNTER, Unit.COUNT, "Restarts of the engine seen since the exporter's start."
-)
 SIGNALS = _target(
     "signals", Kind.GAUGE, Unit.COUNT,
     "How many signals the target has (available), and how many it could have and lacks (absent); signal_available names those.",
@@ -101,6 +99,14 @@ SIGNAL_AVAILABLE = _target(
     "signal_available", Kind.GAUGE, Unit.BOOLEAN,
     "0 for a signal that is absent, with the code of the reason. A signal that is available has no such series.",
     "signal", "reason", absent="the signal is available, or nobody looked: then signals is absent, too",
+)  # fmt: skip
+# the signals whose quality is published when it is live, too: rules ask for it. A test holds the list against the rules
+ASKED_WHETHER_LIVE = frozenset({"decode_tokens_total", "engine_steps_total", "requests_running"})
+SIGNAL_QUALITY = _target(
+    "signal_quality", Kind.GAUGE, Unit.BOOLEAN,
+    "How far an available signal can be trusted: 1 for its current quality. What is live is said only of the signals of which rules ask it: "
+    f"{', '.join(sorted(ASKED_WHETHER_LIVE))}.",
+    "signal", "quality", absent="the signal is live, or not available: then signal_available has it",
 )  # fmt: skip
 IMPLAUSIBLE_VALUES = _target(
     "implausible_values_total", Kind.COUNTER, Unit.COUNT,
@@ -118,14 +124,6 @@ TARGET_WINDOW = _target(
     "Longest time span of the target's derived figures: the configured window, longer for what the engine counts at the end of a request or "
     "refreshes slowly, shorter after a restart. Figures of live signals keep the configured window.",
     absent="no page was ever read",
-)  # fmt: skip
-# the signals whose quality is published when it is live, too: rules ask for it. A test holds the list against the rules
-ASKED_WHETHER_LIVE = frozenset({"decode_tokens_total", "engine_steps_total", "requests_running"})
-SIGNAL_QUALITY = _target(
-    "signal_quality", Kind.GAUGE, Unit.BOOLEAN,
-    "How far an available signal can be trusted: 1 for its current quality. What is live is said only of the signals of which rules ask it: "
-    f"{', '.join(sorted(ASKED_WHETHER_LIVE))}.",
-    "signal", "quality", absent="the signal is live, or not available: then signal_available has it",
 )  # fmt: skip
 UNMAPPED_FAMILIES = _target(
     "unmapped_families", Kind.GAUGE, Unit.COUNT, "Metric families of the runtime that this version of the exporter does not know.",
@@ -218,6 +216,26 @@ MODE_INFO = _exporter(
     "Where the exporter stands to its targets: in the pod of the engine that it reads (sidecar), on their node (node), or elsewhere (central); constant 1. `node` is where it runs.",
     "mode", "node",
 )  # fmt: skip
+INSTALLED_TIME = _exporter(
+    "installed_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP, "When this exporter first ran with its state file.",
+    absent="no state file is configured, or the clock was not set at the start",
+)  # fmt: skip
+COST_STORAGE = _exporter(
+    "exporter_cost_storage", Kind.GAUGE, Unit.BOOLEAN,
+    "Where the counters of cost and GPU time are safe: 1 for what holds. disk: they are published as far as they are in the state folder. behind: the folder "
+    "cannot be written, they stand still at its last snapshot. memory: they go on without it, and begin at 0 after a restart. elsewhere: another exporter has "
+    "the folder. none: state_dir is not set.",
+    "storage",
+)  # fmt: skip
+COST_SNAPSHOT_TIME = _exporter(
+    "exporter_cost_snapshot_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP,
+    "When the last snapshot of cost that is in the state folder was taken.",
+    absent="state_dir is not set, or no snapshot was written since the start",
+)  # fmt: skip
+COST_SNAPSHOT_FAILURES = _exporter(
+    "exporter_cost_snapshot_failures_total", Kind.COUNTER, Unit.COUNT,
+    "Snapshots of cost that could not be written to the state folder.", absent="state_dir is not set",
+)  # fmt: skip
 _NO_OTLP = "otlp.url is not set"
 OTLP_EXPORTS = _exporter(
     "exporter_otlp_exports_total", Kind.COUNTER, Unit.COUNT,
@@ -264,33 +282,5 @@ REPORT_LAST_SUCCESS = _exporter(
     "When the scheduled cost review was last written, and sent where that is configured.",
     absent=f"{_NO_REPORT}, or none has succeeded yet",
 )  # fmt: skip
-INSTALLED_TIME = _exporter(
-    "installed_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP, "When this exporter first ran with its state file.",
-    absent="no state file is configured, or the clock was not set at the start",
-)  # fmt: skip
-COST_STORAGE = _exporter(
-    "exporter_cost_storage", Kind.GAUGE, Unit.BOOLEAN,
-    "Where the counters of cost and GPU time are safe: 1 for what holds. disk: they are published as far as they are in the state folder. behind: the folder "
-    "cannot be written, they stand still at its last snapshot. memory: they go on without it, and begin at 0 after a restart. elsewhere: another exporter has "
-    "the folder. none: state_dir is not set.",
-    "storage",
-)  # fmt: skip
-COST_SNAPSHOT_TIME = _exporter(
-    "exporter_cost_snapshot_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP,
-    "When the last snapshot of cost that is in the state folder was taken.",
-    absent="state_dir is not set, or no snapshot was written since the start",
-)  # fmt: skip
-COST_SNAPSHOT_FAILURES = _exporter(
-    "exporter_cost_snapshot_failures_total", Kind.COUNTER, Unit.COUNT,
-    "Snapshots of cost that could not be written to the state folder.", absent="state_dir is not set",
-)  # fmt: skip
 
-HEALTH = (
-    TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_REPLICA_RANKS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_FAULT, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
-    SCRAPE_FAILURES, TARGET_LAST_FAILURE, SCRAPE_DURATION, SCRAPE_PAGE, SIGNALS, SIGNAL_AVAILABLE, SIGNAL_QUALITY, IMPLAUSIBLE_VALUES, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES,
-    EXPECTED_REPLICAS, PODS_WAITING, WRITTEN_LABELS, NVML_UP, DCGM_UP, DEVICE_EXPORTER_UP,
-    NVML_FAILURES, NVML_DURATION, KUBELET_UP, KUBELET_FAILURES, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, WEB_REFUSALS, WEB_CERTIFICATE_EXPIRY, TARGETS, SHARD_INFO,
-    SHARD_HELD, MODE_INFO, INSTALLED_TIME, COST_STORAGE, COST_SNAPSHOT_TIME, COST_SNAPSHOT_FAILURES,
-    OTLP_EXPORTS, OTLP_REJECTED, OTLP_LAST_SUCCESS,
-    DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT, REPORT_DUE, REPORT_NEXT_DUE, REPORT_LAST_RUN, REPORT_LAST_SUCCESS,
-)  # fmt: skip
+HEALTH = list_declared(globals())

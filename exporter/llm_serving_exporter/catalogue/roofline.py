@@ -15,6 +15,7 @@ from llm_serving_exporter.catalogue.spec import (
     Metric,
     Unit,
     declare_figure,
+    list_declared,
 )
 
 _TARGET = ("target", "model_name", "role")
@@ -72,16 +73,16 @@ DECODE_CEILING_UPPER = _roof(
     "The decode ceiling if what sequences share of the KV cache is read once and again in no time; nothing real is above it.",
     "as decode_ceiling_tokens_per_second without what is read again on the chip",
 )  # fmt: skip
+PHASE_CEILING = _roof(
+    "phase_ceiling_tokens_per_second", Unit.TOKENS_PER_SECOND,
+    "Capacity of the engine for each phase alone. Prefill: prompt tokens computed; decode: tokens generated at the largest batch that fits, including those from speculation.",
+    "prefill: tokens of the window / max(FLOPs at the dense peak, KV bytes at the peak bandwidth) of all GPUs of the engine; decode: as decode_ceiling_tokens_per_second at B = min(batch_limit_requests, kv_cache_capacity_tokens / mean context), at least the batch of the window, x decode_tokens_per_sequence_step under speculation", "phase",
+)  # fmt: skip
 DECODE_RATIO = _roof(
     "decode_ceiling_ratio", Unit.RATIO,
     "Decode sequence-steps per second over their ceiling. Idle time and steps shared with prefill lower it.",
     "inter-token events / seconds / decode_ceiling_tokens_per_second",
     most=MOST_RATIO, suspect_above=1.0,
-)  # fmt: skip
-PHASE_CEILING = _roof(
-    "phase_ceiling_tokens_per_second", Unit.TOKENS_PER_SECOND,
-    "Capacity of the engine for each phase alone. Prefill: prompt tokens computed; decode: tokens generated at the largest batch that fits, including those from speculation.",
-    "prefill: tokens of the window / max(FLOPs at the dense peak, KV bytes at the peak bandwidth) of all GPUs of the engine; decode: as decode_ceiling_tokens_per_second at B = min(batch_limit_requests, kv_cache_capacity_tokens / mean context), at least the batch of the window, x decode_tokens_per_sequence_step under speculation", "phase",
 )  # fmt: skip
 COMPUTE_RATIO = _roof(
     "compute_ceiling_ratio", Unit.RATIO,
@@ -191,9 +192,4 @@ GPU_PEAK_FLOPS = Metric(
     (*GPU_LABELS, "precision"), "the catalogue does not know the GPU", "", "the GPU catalogue",
 )  # fmt: skip
 
-ROOFLINE = (
-    ACHIEVED_BANDWIDTH, BANDWIDTH_CEILING, BANDWIDTH_RATIO, BANDWIDTH_RATIO_RANGE, DECODE_CEILING, DECODE_CEILING_UPPER, PHASE_CEILING, DECODE_RATIO, COMPUTE_RATIO,
-    INTENSITY, RIDGE, BATCH_RIDGE, STEPS_PER_SECOND, STEP_BYTES, EXPERTS, DECODE_CONTEXT, TOKENS_PER_STEP, PHASE_BUSY_RATIO,
-    PHASE_BUSY_SECONDS, PHASE_REFERENCE, MEMORY, LIMITER, LIMITER_EVIDENCE, SUSPECT, MODEL_INFO, MODEL_PARAMETERS,
-    MODEL_WEIGHT_BYTES, MODEL_KV_BYTES, GPU_PEAK_FLOPS,
-)  # fmt: skip
+ROOFLINE = list_declared(globals())

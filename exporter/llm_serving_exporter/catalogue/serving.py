@@ -19,17 +19,8 @@ def _counter(name: str, unit: Unit, help: str, *labels: str) -> Metric:
 
 def _histogram(name: str, unit: Unit, help: str, *, finite_buckets: bool = True) -> Metric:
     most = LONGEST_SECONDS if unit is Unit.SECONDS else LONGEST_TOKENS
-    return Metric(
-        name,
-        Kind.HISTOGRAM,
-        unit,
-        Group.HISTOGRAMS,
-        help,
-        SERVING_LABELS,
-        _NOT_THERE,
-        most=most,
-        finite_buckets=finite_buckets,
-    )
+    group, labels = Group.HISTOGRAMS, SERVING_LABELS
+    return Metric(name, Kind.HISTOGRAM, unit, group, help, labels, _NOT_THERE, most=most, finite_buckets=finite_buckets)
 
 
 def _gauge(
@@ -42,17 +33,8 @@ def _gauge(
     suspect_above: float | None = None,
     labels: tuple[str, ...] = (),
 ) -> Metric:
-    return Metric(
-        name,
-        Kind.GAUGE,
-        unit,
-        Group.GAUGES,
-        help,
-        (*SERVING_LABELS, *labels),
-        absent,
-        most=most,
-        suspect_above=suspect_above,
-    )
+    own = (*SERVING_LABELS, *labels)
+    return Metric(name, Kind.GAUGE, unit, Group.GAUGES, help, own, absent, most=most, suspect_above=suspect_above)
 
 
 COUNTERS = (
@@ -104,51 +86,34 @@ GAUGES = (
     _gauge("requests_running", Unit.COUNT, "Requests in the running batch now.", most=_MOST_REQUESTS),
     _gauge("requests_waiting", Unit.COUNT, "Requests that are waiting to run now.", most=_MOST_REQUESTS),
     BATCH_LIMIT,
-    _gauge(
-        "kv_cache_usage_ratio",
-        Unit.RATIO,
-        "Share of the KV cache that running requests hold, 0 to 1.",
-        suspect_above=1.0,
-    ),
+    _gauge("kv_cache_usage_ratio", Unit.RATIO, "Share of the KV cache that running requests hold, 0 to 1.", suspect_above=1.0),
     _gauge("kv_cache_capacity_tokens", Unit.TOKENS, "Tokens that the KV cache of the engine can hold."),
     _gauge(
-        "context_limit_tokens",
-        Unit.TOKENS,
-        "Longest context in tokens that the server accepts.",
-        "neither configured (context_limit_tokens) nor reported by the server",
-        most=LONGEST_TOKENS,
+        "context_limit_tokens", Unit.TOKENS, "Longest context in tokens that the server accepts.",
+        "neither configured (context_limit_tokens) nor reported by the server", most=LONGEST_TOKENS,
     ),
-    _gauge(
-        "model_gpu_memory_bytes",
-        Unit.BYTES,
-        "GPU memory that the runtime reports for the model.",
-        "the runtime does not report it",
-    ),
-)
+    _gauge("model_gpu_memory_bytes", Unit.BYTES, "GPU memory that the runtime reports for the model.", "the runtime does not report it"),
+)  # fmt: skip
 
 SERVING = (*COUNTERS, *HISTOGRAMS, *GAUGES)
 
 # what is read and not published under a name of its own
-_COUNTED = Bounds(0.0, MOST_EVENTS)
 _NOT_PUBLISHED = {
-    "prefix_cache_queries": _COUNTED,
-    "prefix_cache_hits": _COUNTED,
-    "decode_tokens_live": _COUNTED,
-    "decode_pass_tokens": _COUNTED,
-    "decode_steps_total": _COUNTED,
-    # thirty years
-    "device_busy_seconds": Bounds(0.0, 1e9),
-    "decode_context_tokens": Bounds(0.0, 1e12),
-    "kv_used_tokens": Bounds(0.0, 1e12),
-    "state_cache_usage_ratio": Bounds(0.0, 1.0),
+    **dict.fromkeys(
+        (
+            "prefix_cache_queries", "prefix_cache_hits", "decode_tokens_live", "decode_pass_tokens", "decode_steps_total",
+            "requests_deferred", "kv_connector",
+        ),
+        Bounds(0.0, MOST_EVENTS),
+    ),
+    "device_busy_seconds": Bounds(0.0, 1e9),  # thirty years
+    **dict.fromkeys(("decode_context_tokens", "kv_used_tokens"), Bounds(0.0, 1e12)),
+    **dict.fromkeys(("state_cache_usage_ratio", "awake"), Bounds(0.0, 1.0)),
     "accepted_tokens_per_step": Bounds(0.0, 1e6),
     "kv_block_tokens": Bounds(0.0, LONGEST_TOKENS),
     # 1e15 bytes and 1e18 FLOPs a second, for thirty years
     "estimated_read_bytes_per_gpu": Bounds(0.0, 1e24),
     "estimated_flops_per_gpu": Bounds(0.0, 1e27),
-    "awake": Bounds(0.0, 1.0),
-    "requests_deferred": _COUNTED,
-    "kv_connector": _COUNTED,
-}
+}  # fmt: skip
 # the range of every number of a page, by its field of the snapshot
 FIELD_BOUNDS: Mapping[str, Bounds] = {**{metric.name: metric.bounds for metric in SERVING}, **_NOT_PUBLISHED}

@@ -1,11 +1,11 @@
-"""What a metric is: declared once, checked when it is constructed. Everything published is generated from these."""
+"""What a metric is, declared once: everything published is generated from these. tests/unit/catalogue has the rules of a declaration."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import isfinite
 from operator import le
 
 from llm_serving_exporter.model.numbers import Histogram
@@ -20,14 +20,10 @@ _MINOR = re.compile(r"(\d+)\.(\d+)")
 
 
 class Formerly(Struct, frozen=True):
-    """The name before a rename. Raises ValueError where `since` is no minor version."""
+    """The name before a rename."""
 
     name: str  # as the declaration had it: of a metric without the prefix, of a record whole
     since: str  # minor version that brought the new name, such as "0.2": the last that has the old one too
-
-    def __post_init__(self) -> None:
-        if not _MINOR.fullmatch(self.since):
-            raise ValueError(f"{self.since!r} is no minor version such as 0.2, since when {self.name} has its new name")
 
     def is_over(self, version: str) -> bool:
         """Whether a version of the exporter (0.3.0, 0.3.0rc1) is past the one that has both names."""
@@ -52,17 +48,12 @@ MOST_RATIO = 10.0
 
 
 class Bounds(Struct, frozen=True):
-    """The range of a value, in its base unit; of a histogram, that of one event. Raises ValueError for a range that is none."""
+    """The range of a value, in its base unit; of a histogram, that of one event."""
 
     least: float  # the least that can be
     most: float  # the most that can be
     # from here on something is wrong, although the value can be: it is published and suspect; None: there is no such edge
     suspect_above: float | None = None
-
-    def __post_init__(self) -> None:
-        edge = self.least if self.suspect_above is None else self.suspect_above
-        if not (isfinite(self.least) and isfinite(self.most) and self.least <= edge <= self.most):
-            raise ValueError(f"{self.least} to {self.most}, suspect above {self.suspect_above}, is no range")
 
     def admits(self, value: float) -> bool:
         """Whether the value can be. NaN and infinity cannot."""
@@ -174,15 +165,6 @@ LABELS = frozenset(
 # labels of what is no exporter's own: a metric with one of them is about it, the first that it has decides
 _SUBJECTS = {"target": Subject.TARGET, "gpu": Subject.GPU, "model_name": Subject.FLEET}
 
-_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*\Z")
-# a unit and what the name has to contain for it
-_IN_NAME = {
-    Unit.SECONDS: "seconds", Unit.BYTES: "bytes", Unit.TOKENS: "tokens", Unit.RATIO: "_ratio", Unit.JOULES: "joules", Unit.USD: "usd", Unit.GRAMS: "grams",
-    Unit.WATTS: "watts", Unit.CELSIUS: "celsius", Unit.HERTZ: "hertz", Unit.TOKENS_PER_SECOND: "tokens_per_second",
-    Unit.BYTES_PER_SECOND: "bytes_per_second", Unit.PER_SECOND: "per_second",
-    Unit.FLOPS_PER_SECOND: "flops_per_second", Unit.FLOPS_PER_BYTE: "flops_per_byte", Unit.TIMESTAMP: "_timestamp_seconds",
-}  # fmt: skip
-
 # what an entry that declares no range of its own has: the most of a gauge (of a histogram: of one event), and of a counter. Generous: what
 # is meant to be caught is a value that nothing real can have, not one that is merely high
 _LARGEST: dict[Unit, tuple[float, float]] = {
@@ -211,7 +193,7 @@ _COLDEST = -100.0
 # each is declared once, so that it is the key of what is kept by metric
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """One exported metric. Raises ValueError where a rule is broken."""
+    """One exported metric."""
 
     name: str  # without the prefix, a counter's with `_total`
     kind: Kind  # type that Prometheus knows it by
@@ -246,51 +228,18 @@ class Metric:
         return tuple(name for name in places if name not in self.labels)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "full_name", PREFIX + self.name)
-        object.__setattr__(self, "subject", _subject_of(self.labels))
-        faults = []
-        try:
-            object.__setattr__(self, "bounds", self._choose_bounds())
-        except ValueError as error:
-            faults.append(str(error))
-        if not _NAME.match(self.name):
-            faults.append("the name must be lower-case words joined by single underscores, without colon")
-        if (self.kind is Kind.COUNTER) != self.name.endswith("_total"):
-            faults.append("a counter, and only a counter, ends in _total")
-        if (self.kind is Kind.INFO) != self.name.endswith("_info"):
-            faults.append("an info metric, and only that, ends in _info")
-        wanted = _IN_NAME.get(self.unit)
-        if (
-            wanted
-            and wanted not in self.name
-            and not (self.unit is Unit.TIMESTAMP and self.name.endswith("_time_seconds"))
-        ):
-            faults.append(f"the unit {self.unit.value} must show in the name as {wanted!r}")
-        if not self.help or not self.help.endswith("."):
-            faults.append("help must be a sentence ending in a full stop")
-        if unknown := [label for label in self.labels if label not in (*LABELS, *NODE_LABELS)]:
-            faults.append(f"labels {unknown} are not in spec.LABELS or NODE_LABELS")
-        if not self.absent:
-            faults.append("say what absence means")
-        if faults:
-            raise ValueError(f"metric {self.name!r}: " + "; ".join(faults))
-        object.__setattr__(self, "former", self._name_formerly(self.formerly) if self.formerly is not None else None)
-
-    def _name_formerly(self, formerly: Formerly) -> Metric:
-        if formerly.name == self.name:
-            raise ValueError(f"metric {self.name!r}: it has the name that it had")
-        return replace(self, name=formerly.name, formerly=None, help=f"{formerly.describe(self.full_name)} {self.help}")
-
-    def _choose_bounds(self) -> Bounds:
         of_gauge, of_counter = _LARGEST[self.unit]
-        coldest = _COLDEST if self.unit is Unit.CELSIUS else 0.0
-        largest = of_counter if self.kind is Kind.COUNTER else of_gauge
-        least = coldest if self.least is None else self.least
-        return Bounds(least, largest if self.most is None else self.most, self.suspect_above)
-
-
-def _subject_of(labels: tuple[str, ...]) -> Subject:
-    return next((subject for label, subject in _SUBJECTS.items() if label in labels), Subject.EXPORTER)
+        least = (_COLDEST if self.unit is Unit.CELSIUS else 0.0) if self.least is None else self.least
+        most = (of_counter if self.kind is Kind.COUNTER else of_gauge) if self.most is None else self.most
+        subject = next((about for label, about in _SUBJECTS.items() if label in self.labels), Subject.EXPORTER)
+        object.__setattr__(self, "bounds", Bounds(least, most, self.suspect_above))
+        object.__setattr__(self, "full_name", PREFIX + self.name)
+        object.__setattr__(self, "subject", subject)
+        former = None
+        if self.formerly is not None:
+            help = f"{self.formerly.describe(self.full_name)} {self.help}"
+            former = replace(self, name=self.formerly.name, formerly=None, help=help)
+        object.__setattr__(self, "former", former)
 
 
 # what a missing figure of an engine means, and where it comes from
@@ -314,3 +263,8 @@ def declare_figure(
     return Metric(
         name, kind, unit, group, help, own, absent, formula, WORKED_OUT, most=most, suspect_above=suspect_above
     )
+
+
+def list_declared(names: Mapping[str, object]) -> tuple[Metric, ...]:
+    """The metrics among a module's `globals()`, in the order of their declarations, which is that of the page."""
+    return tuple(value for value in names.values() if isinstance(value, Metric))

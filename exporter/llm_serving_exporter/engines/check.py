@@ -133,16 +133,9 @@ def _conditions(row: Row) -> Iterator[Fault]:
 def _numbers(row: Row) -> Iterator[Fault]:
     if not (isfinite(row.scale) and row.scale > 0):
         yield Fault(("scale",), f"{row.scale:g} is not a positive number", "Write one such as 0.001 for milliseconds.")
-    if not (isfinite(row.refresh_seconds) and row.refresh_seconds >= 0):
-        yield Fault(
-            ("refresh",), f"{row.refresh_seconds:g} is not a time", "Write how often the engine brings it up to date."
-        )
 
 
 def _promises(row: Row) -> Iterator[Fault]:
-    for column, quality in (("quality", row.quality), ("multiprocess_quality", row.multiprocess_quality)):
-        if quality is not None and quality not in ROW_QUALITIES:
-            yield Fault((column,), f'"{quality}" is not for a table to say', f"Write {', '.join(ROW_QUALITIES)}.")
     if Quality.SLOW in (row.quality, row.multiprocess_quality):
         if row.refresh_seconds == 0 and not row.freezes:
             yield Fault(
@@ -293,14 +286,12 @@ def faults(runtime: Runtime) -> list[Fault]:
 
 
 def _identity(runtime: Runtime) -> Iterator[Fault]:
-    if not RUNTIME_NAME.fullmatch(runtime.name) or runtime.name == "auto" or len(runtime.name) > 63:
+    if not RUNTIME_NAME.fullmatch(runtime.name) or runtime.name == "auto":
         yield Fault(
             ("name",),
             f'"{runtime.name}" is not a name for a runtime',
             "Write lower-case words with dashes, as in acme-serve.",
         )
-    if not runtime.title.strip():
-        yield Fault(("title",), "the title is empty", "Write the product's name.")
     yield from version_faults(("versions",), runtime.versions)
     for method, versions in runtime.kv_as_calibrated.items():
         yield from version_faults(("kv_as_calibrated", method), versions)
@@ -309,9 +300,6 @@ def _identity(runtime: Runtime) -> Iterator[Fault]:
 def _page(runtime: Runtime) -> Iterator[Fault]:
     if not runtime.paths:
         yield Fault(("paths",), "there is no path", "Write the path of its metrics page, as in [/metrics].")
-    for number, path in enumerate(runtime.paths):
-        if not path.startswith("/"):
-            yield Fault(("paths", number), f'"{path}" is not a path', "Write one that starts with /, as in /metrics.")
     if (runtime.read_page is not None) != (runtime.kind is PageKind.JSON):
         yield Fault(("read_page",), "read_page and a page of kind json belong together")
     if runtime.kind is PageKind.NONE:
@@ -410,18 +398,6 @@ def _rest(runtime: Runtime) -> Iterator[Fault]:
     for number, pair in enumerate(runtime.respelt):
         for prefix in pair:
             yield from _prefix(("respelt", number), prefix)
-    if runtime.significant_digits is not None and not 1 <= runtime.significant_digits <= MOST_DIGITS:
-        yield Fault(
-            ("significant_digits",), f"{runtime.significant_digits} is out of range", f"Write 1 to {MOST_DIGITS}."
-        )
-    for column, paths in (
-        ("endpoints", [endpoint.path for endpoint in runtime.endpoints]),
-        ("polls", [poll.path for poll in runtime.polls]),
-        ("shows", [path for path, _ in runtime.shows]),
-    ):
-        for number, path in enumerate(paths):
-            if not path.startswith("/"):
-                yield Fault((column, number), f'"{path}" is not a path', "Write one that starts with /.")
     for name, edges in runtime.default_edges.items():
         if name not in SLO_NAMES:
             yield Fault(("default_edges", name), "there is no such SLO", f"Known: {', '.join(SLO_NAMES)}.")
@@ -437,8 +413,6 @@ def _rest(runtime: Runtime) -> Iterator[Fault]:
             yield Fault(("missing", field), "there is no such field", near(field, FIELDS))
         elif field in read:
             yield Fault(("missing", field), "the field has a row", "Keep one of them.")
-        elif not runtime.missing[field].strip():
-            yield Fault(("missing", field), "the reason is empty", "Write why the runtime cannot give it.")
 
 
 def _same_reading(one: Row, other: Row) -> bool:

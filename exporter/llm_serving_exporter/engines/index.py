@@ -113,10 +113,9 @@ class Index:
 
     def identity(self, key: SeriesKey) -> EngineIdentity:
         """Whose sample this is."""
-        identity = self._identities.get(key)
-        if identity is None:
-            identity = self._identities[key] = self._identity(key)
-        return identity
+        if key not in self._identities:
+            self._identities[key] = self._identity(key)
+        return self._identities[key]
 
     def _model(self, key: SeriesKey) -> str | None:
         model = _first(key, self._runtime.model_labels)
@@ -208,11 +207,7 @@ def _split_words(label: str) -> list[str]:
 
 
 def _first(key: SeriesKey, labels: Iterable[str]) -> str | None:
-    for label in labels:
-        value = key.label(label)
-        if value is not None:
-            return value
-    return None
+    return next((value for value in map(key.label, labels) if value is not None), None)
 
 
 def _spelt(names: Iterable[str]) -> dict[str, str]:

@@ -52,18 +52,9 @@ def may_be_silent(runtime: Runtime) -> bool:
     return runtime.kind is PageKind.METRICS and runtime.born_at_first_event and runtime.living is None
 
 
-_BORN = frozenset(
-    {
-        *COUNTER_FIELDS,
-        *LABELLED_COUNTER_FIELDS,
-        *HISTOGRAM_FIELDS,
-        "decode_pass_tokens",
-        "decode_steps_total",
-        "decode_tokens_live",
-        "prefix_cache_queries",
-        "prefix_cache_hits",
-    }
-)
+_BORN = frozenset((*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS)) | {
+    "decode_pass_tokens", "decode_steps_total", "decode_tokens_live", "prefix_cache_queries", "prefix_cache_hits",
+}  # fmt: skip
 # other reasons say that the page has something of the field
 NOT_THERE = (Absence.NOT_EXPORTED, Absence.NOT_CONFIGURED, Absence.IDLE)
 
@@ -285,10 +276,11 @@ def _counts_errors(
     has yet to give. Of a server at rest: whether they may be, by any of the rows that are `waited` for."""
     name = "requests_finished_total"
     rows = (used[name],) if name in used else tuple(row for row in waited if row.field == name)
+    # of what is renamed to an error some versions of the engine do not say why a request ended
     by_reason = any(
         "error" in row.named.values()
-        or ("error" in row.rename.values() and _says_why(row, index))
-        or _names_errors(row, index)
+        or "error" in (reasons := _reasons(row, index))
+        or ("error" in row.rename.values() and reasons != {None})
         for row in rows
     )
     answers = [row for row in runtime.rows if row.field == "http_responses_total"]
@@ -303,15 +295,6 @@ def _reasons(row: Row, index: Index) -> set[str | None]:
     return {index.keys[position].label(row.by) for text in row.samples for position in index.select(text, row)}
 
 
-def _says_why(row: Row, index: Index) -> bool:
-    """Whether this version of the engine says why a request ended."""
-    return _reasons(row, index) != {None}
-
-
-def _names_errors(row: Row, index: Index) -> bool:
-    return "error" in _reasons(row, index)
-
-
 def _quality(used: Mapping[str, Row], *, multiprocess: bool) -> dict[str, Quality]:
     qualities = {
         field: (row.multiprocess_quality or row.quality) if multiprocess else row.quality for field, row in used.items()
@@ -323,14 +306,8 @@ def _declared(row: Row, layout: Layout, runtime: Runtime) -> bool:
     """Whether the page has the families' TYPE lines: a family without samples waits for its first event."""
     if row.reads in (Reads.LABELS, Reads.TEXT, Reads.PRESENCE):
         return False
-    names = [selector(text).name for text in (row.samples[0], *row.minus[:1])]
-    return all(
-        any(
-            spelling in layout.types or spelling.removesuffix("_total") in layout.types
-            for spelling in spellings(name, runtime.respelt)
-        )
-        for name in names
-    )
+    names = [spellings(selector(text).name, runtime.respelt) for text in (row.samples[0], *row.minus[:1])]
+    return all(any({form, form.removesuffix("_total")} & layout.types.keys() for form in forms) for forms in names)
 
 
 def _unmapped(runtime: Runtime, layout: Layout) -> tuple[str, ...]:
@@ -342,14 +319,8 @@ def _unmapped(runtime: Runtime, layout: Layout) -> tuple[str, ...]:
     ignored = tuple(form for pattern in runtime.ignored for form in spellings(pattern, runtime.respelt))
     unknown = []
     for family in layout.types:
-        if (
-            not family.startswith(prefixes)
-            or family in read
-            or f"{family}_total" in read
-            or family.endswith("_created")
-        ):
-            continue
-        if any(f"{family}{suffix}" in read for suffix in ("_count", "_sum", "_bucket")):
+        samples = {family + suffix for suffix in ("", "_total", "_count", "_sum", "_bucket")}
+        if not family.startswith(prefixes) or family.endswith("_created") or not read.isdisjoint(samples):
             continue
         if not any(fnmatchcase(family, pattern) or fnmatchcase(f"{family}_total", pattern) for pattern in ignored):
             unknown.append(family)

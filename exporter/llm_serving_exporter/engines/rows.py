@@ -174,8 +174,10 @@ def read_row(row: Row, index: Index) -> Outcome:
 
 
 def _label_factor(row: Row, index: Index, identity: EngineIdentity) -> float | None:
-    """The numeric label that a row is multiplied by (a block size), from this engine's info series or the page's only one."""
-    assert row.times_label is not None
+    """The numeric label that a row is multiplied by (a block size), from this engine's info series or the page's only one; 1 where it is
+    multiplied by none."""
+    if row.times_label is None:
+        return 1.0
     name, label = row.times_label
     series = index.positions(name)
     of_engine = [p for p in series if index.identity(index.keys[p]) == identity]
@@ -226,12 +228,9 @@ def _value_readers(row: Row, index: Index) -> Outcome:
         return Absence.DUPLICATE
     readers: dict[EngineIdentity, Reader] = {}
     for identity, positions in index.by_identity(plus).items():
-        factor = 1.0
-        if row.times_label:
-            label = _label_factor(row, index, identity)
-            if label is None:
-                return Absence.INPUT_MISSING
-            factor = label
+        factor = _label_factor(row, index, identity)
+        if factor is None:
+            return Absence.INPUT_MISSING
         groups = index.groups(positions)
         aggregate = row.aggregate or (Aggregate.SAME if row.field in NOT_ADDITIVE else Aggregate.SUM)
         foreign = (
@@ -315,7 +314,7 @@ def _histogram_readers(row: Row, index: Index) -> Outcome:
         by_edge: dict[float, list[int]] = {}
         for group in index.groups(counted):
             edge = _edge(index.keys[group[0]].label("le"))
-            if edge is not None and isfinite(edge):
+            if isfinite(edge):
                 by_edge.setdefault(edge, []).append(group[0])
         edges = tuple(sorted(by_edge))
         if not edges or any(len(by_edge[edge]) != len(total) for edge in edges) or not amounts:
@@ -330,11 +329,12 @@ def _histogram_readers(row: Row, index: Index) -> Outcome:
     return readers
 
 
-def _edge(text: str | None) -> float | None:
+def _edge(text: str | None) -> float:
+    """The upper bound of a bucket; NaN where it is none."""
     try:
-        return float(text) if text is not None else None
+        return float(text or "")
     except ValueError:
-        return None
+        return nan
 
 
 def _mean_readers(row: Row, index: Index) -> Outcome:

@@ -50,7 +50,7 @@ def plan_tenants(runtime: Runtime, layout: Layout, snapshot: Snapshot, labels: t
     for name, field in TENANT_FIELDS.items():
         row = runtime.rows[snapshot.sources[field]] if field in snapshot.sources else None
         places = _find_places(row, index) if row is not None else ()
-        labelled = [place for place in places if _has_any(index.keys[place], labels)]
+        labelled = any(index.keys[place].label(label) is not None for place in places for label in labels)
         why = unknown if row is not None or not labels else snapshot.absent.get(field, unknown)
         signals[name] = Absence.AVAILABLE if labelled else why
         for place in places if labelled else ():
@@ -74,13 +74,6 @@ def _find_places(row: Row, index: Index) -> tuple[int, ...]:
     return tuple(places)
 
 
-def _has_any(key: SeriesKey, labels: tuple[str, ...]) -> bool:
-    return any(key.label(label) is not None for label in labels)
-
-
 def _name_tenant(key: SeriesKey, labels: tuple[str, ...], nobody: frozenset[str]) -> str:
-    for label in labels:
-        value = key.label(label)
-        if value is not None and value not in nobody:
-            return value
-    return ""
+    names = map(key.label, labels)
+    return next((name for name in names if name is not None and name not in nobody), "")

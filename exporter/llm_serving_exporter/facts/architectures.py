@@ -174,9 +174,8 @@ def _restore_keys(fields: Fields) -> Fields:
     kind, keys = _OVERRIDING.get(fields.model_type, ("", {}))
     if not kind:
         if differing:
-            raise fields.refused(
-                _PER_LAYER, f"gives layer {_first(differing)} sizes of its own, which no formula here covers"
-            )
+            layer = next(iter(differing))[:8]
+            raise fields.refused(_PER_LAYER, f"gives layer {layer} sizes of its own, which no formula here covers")
         return fields
     own = _of_kind(fields, differing, kind)
     unknown = next((key for key in own if key not in keys), None)
@@ -208,7 +207,3 @@ def _of_kind(fields: Fields, differing: Mapping[str, Mapping[str, Any]], kind: s
                 _PER_LAYER, f"gives layer {layer[:8]} other sizes than the {kind} layers, which no formula here covers"
             )
     return own
-
-
-def _first(differing: Mapping[str, Any]) -> str:
-    return next(iter(differing))[:8]

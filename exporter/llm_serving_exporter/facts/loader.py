@@ -53,7 +53,8 @@ _REFS_BYTES = 256
 @cache
 def gpu_catalogue() -> tuple[GpuSpec, ...]:
     """The GPU catalogue; parsed once, when it is first asked for."""
-    return gpus.parse(_shipped("gpus.toml"))
+    text = files("llm_serving_exporter.facts").joinpath("gpus.toml").read_text(encoding="utf-8")
+    return gpus.parse(tomllib.loads(text))
 
 
 def model_catalogue() -> models.Catalogue:
@@ -64,10 +65,6 @@ def model_catalogue() -> models.Catalogue:
     }
     sources = tomllib.loads(texts.pop(SOURCES))["sources"]
     return models.Catalogue(list(texts.values()), sources, tomllib.loads)
-
-
-def _shipped(name: str) -> Mapping[str, Any]:
-    return tomllib.loads(files("llm_serving_exporter.facts").joinpath(name).read_text(encoding="utf-8"))
 
 
 def hub_cache(environment: Mapping[str, str]) -> str | None:
@@ -98,11 +95,11 @@ def model_facts(
     the built-in ones. Raises FactsError that says what is missing and what to do.
     """
     found, notes = find_files(settings, served, cache_folder)
-    return resolve(settings, served, found, partial(_catalogues, own), notes)
 
+    def read_catalogues() -> Finder:
+        return model_catalogue() if own is None else OwnCatalogue(own_models(own), model_catalogue)
 
-def _catalogues(own: str | None) -> Finder:
-    return model_catalogue() if own is None else OwnCatalogue(own_models(own), model_catalogue)
+    return resolve(settings, served, found, read_catalogues, notes)
 
 
 def find_files(
@@ -246,20 +243,12 @@ def _total_size(path: str, within: str) -> int | None:
         if os.fstat(file.fileno()).st_size > LARGEST_INDEX_BYTES:
             raise _fault(path, f"is larger than {LARGEST_INDEX_BYTES >> 20} MiB, which no index is")
         kept = b""
-        for chunk in _chunks(file):
-            found = _TOTAL_SIZE.search(kept + chunk)
-            if found is not None:
+        # it may grow meanwhile
+        for _ in range(LARGEST_INDEX_BYTES // _CHUNK_BYTES + 1):
+            kept = kept[-128:] + file.read(_CHUNK_BYTES)
+            if (found := _TOTAL_SIZE.search(kept)) is not None:
                 return int(found[1]) or None
-            kept = (kept + chunk)[-128:]
     return None
-
-
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    for _ in range(LARGEST_INDEX_BYTES // _CHUNK_BYTES + 1):
-        chunk = file.read(_CHUNK_BYTES)
-        if not chunk:
-            return
-        yield chunk
 
 
 def _mapping(path: str, within: str | None) -> Mapping[str, Any]:
@@ -360,15 +349,11 @@ def own_models(path: str) -> tuple[ModelEntry, ...]:
                 raise _own_fault(path, f"{name[:64]!r} is no name that a model can be found by", "rename it")
             if owners.setdefault(claimed, index) != index:
                 raise _own_fault(path, f"{name!r} stands there twice", "keep one of them")
-        _try(entry, path)
+        try:
+            quantisation.assign(entry.config, None, geometry(entry.config))
+        except FactsError as error:
+            raise FactsError(error.reason, f"{path}: {entry.name}: {error.what}", error.fix or SHOW_ROW) from error
     return found
-
-
-def _try(entry: ModelEntry, path: str) -> None:
-    try:
-        quantisation.assign(entry.config, None, geometry(entry.config))
-    except FactsError as error:
-        raise FactsError(error.reason, f"{path}: {entry.name}: {error.what}", error.fix or SHOW_ROW) from error
 
 
 def _own_folder(path: str) -> Iterator[ModelEntry]:

@@ -128,6 +128,11 @@ def peaks_of_many(gpus: Sequence[GpuPeaks]) -> GpuPeaks:
     bandwidths = [each.bandwidth_bytes_per_second for each in gpus]
     bandwidth = _lowest(bandwidths)
     names = sorted({each.name for each in gpus})
+
+    def find_lowest(field: str) -> float | None:
+        lowest = _lowest(getattr(each, field) or each.bandwidth_bytes_per_second for each in gpus)
+        return None if lowest == bandwidth else lowest
+
     return GpuPeaks(
         name=names[0] if len(names) == 1 else f"{' + '.join(names)} (lowest of each)",
         bandwidth_bytes_per_second=bandwidth,
@@ -136,14 +141,8 @@ def peaks_of_many(gpus: Sequence[GpuPeaks]) -> GpuPeaks:
         flops={key: min(each.flops[key] for each in gpus) for key in _shared(each.flops for each in gpus)},
         flops_upper=_lowest_rates(gpus, lambda one: one.flops_upper),
         flops_lower=_lowest_rates(gpus, lambda one: one.flops_lower),
-        bandwidth_upper_bytes_per_second=_other_than(
-            bandwidth,
-            _lowest(each.bandwidth_upper_bytes_per_second or each.bandwidth_bytes_per_second for each in gpus),
-        ),
-        bandwidth_lower_bytes_per_second=_other_than(
-            bandwidth,
-            _lowest(each.bandwidth_lower_bytes_per_second or each.bandwidth_bytes_per_second for each in gpus),
-        ),
+        bandwidth_upper_bytes_per_second=find_lowest("bandwidth_upper_bytes_per_second"),
+        bandwidth_lower_bytes_per_second=find_lowest("bandwidth_lower_bytes_per_second"),
         compute_capability=_lowest([each.compute_capability for each in gpus]),
         memory_bytes=_lowest([each.memory_bytes for each in gpus]),
     )
@@ -247,10 +246,6 @@ def _lowest(values: Iterable[Peak | None]) -> Peak | None:
     found = list(values)
     known = [value for value in found if value is not None]
     return min(known) if known and len(known) == len(found) else None
-
-
-def _other_than(believed: float | None, value: float | None) -> float | None:
-    return None if value == believed else value
 
 
 def _shared(maps: Iterable[Mapping[Key, float]]) -> list[Key]:

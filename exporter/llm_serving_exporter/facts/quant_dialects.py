@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, permutations
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
@@ -16,6 +17,7 @@ from llm_serving_exporter.model.shape import Module, Part, Precision, WeightForm
 # a quantisation with more entries or longer patterns is not read: DeepSeek-sized mixed ones name about 20,000 modules
 MOST_NAMES = 200_000
 LONGEST_NAME = 1024
+_NO_LAYOUT = "of which no layout is known here"
 
 # the names that a module goes by at one of its places -> its format there, None where it stays in the model's dtype
 Choice = Callable[[tuple[str, ...]], WeightFormat | None]
@@ -113,14 +115,7 @@ def module_names(module: Module, layer: int | None) -> tuple[str, ...]:
     stem, _, leaf = name.rpartition(".")
     found = [name, *(f"{stem}.{other}" for other in _ALSO.get(leaf, ()))]
     if module.part is Part.EXPERT:
-        found += [
-            other.replace(old, new)
-            for other in found
-            for old in _BLOCKS
-            if old in other
-            for new in _BLOCKS
-            if new != old
-        ]
+        found += [other.replace(old, new) for other in found for old, new in permutations(_BLOCKS) if old in other]
     return tuple(found)
 
 
@@ -207,6 +202,11 @@ def _all_but(kept: Iterable[str], chosen: Choice | WeightFormat) -> Choice:
     left_out = Patterns(kept)
     choose: Choice = chosen if callable(chosen) else lambda called: chosen
     return lambda called: None if left_out.match(called) else choose(called)
+
+
+def _by_pattern(by_name: Sequence[tuple[Patterns, WeightFormat | None]], otherwise: WeightFormat | None) -> Choice:
+    """The format of the first patterns that mean a module."""
+    return lambda called: next((chosen for patterns, chosen in by_name if patterns.match(called)), otherwise)
 
 
 def _two_sizes(settings: Settings, key: str, sizes: object, shown: str) -> tuple[int, int]:
@@ -299,10 +299,9 @@ def gptq(settings: Settings) -> Scheme:
         rules.append((expression, None if left_out else _integer(override, settings, zero_point=True)))
 
     def choose(called: tuple[str, ...]) -> WeightFormat | None:
-        for expression, chosen in rules:
-            if any(matches((expression,), name) for name in called):
-                return chosen
-        return None if only and not only.match(called) else usual
+        otherwise = None if only and not only.match(called) else usual
+        named = (chosen for expression, chosen in rules if any(matches((expression,), name) for name in called))
+        return next(named, otherwise)
 
     return Scheme("gptq", choose, lm_head=settings.flag("lm_head", default=False))
 
@@ -326,7 +325,7 @@ def auto_round(settings: Settings) -> Scheme:
     """`bits`, `group_size`, `sym`, and `extra_config` by module or expression, a module's own first; 16 bits there leave it alone."""
     kind = settings.text("data_type", default="int")
     if kind != "int":
-        raise settings.refused("data_type", f"is {kind!r}, of which no layout is known here")
+        raise settings.refused("data_type", f"is {kind!r}, {_NO_LAYOUT}")
     zero_point = not settings.flag("sym", default=True)
     usual = _integer(settings, settings, zero_point=zero_point)
     named: dict[str, WeightFormat | None] = {}
@@ -340,14 +339,9 @@ def auto_round(settings: Settings) -> Scheme:
             expressions.append((compiled(name), chosen))
 
     def choose(called: tuple[str, ...]) -> WeightFormat | None:
-        for name in called:
-            for run in runs(name):
-                if run in named:
-                    return named[run]
-        for expression, chosen in expressions:
-            if any(found_in(expression, name) for name in called):
-                return chosen
-        return usual
+        own = (named[run] for name in called for run in runs(name) if run in named)
+        fitting = (chosen for tried, chosen in expressions if any(found_in(tried, name) for name in called))
+        return next(chain(own, fitting), usual)
 
     return Scheme("auto-round", choose, lm_head="lm_head" in named)
 
@@ -415,7 +409,7 @@ def _modelopt_format(settings: Settings, algorithm: str) -> WeightFormat:
     if algorithm in _GROUPED:
         return formats.integer(4, settings.whole("group_size", default=128, least=-1), multiplied=_GROUPED[algorithm])
     if algorithm not in _ALGORITHMS:
-        raise settings.refused("quant_algo", f"is {algorithm[:64]!r}, of which no layout is known here")
+        raise settings.refused("quant_algo", f"is {algorithm[:64]!r}, {_NO_LAYOUT}")
     return _ALGORITHMS[algorithm]
 
 
@@ -429,23 +423,15 @@ def compressed_tensors(settings: Settings) -> Scheme | None:
     quantised."""
     sparsity = settings.section("sparsity_config")
     if sparsity is not None and sparsity.text("format", default="dense") != "dense":
-        raise settings.refused(
-            "sparsity_config", f"has format {sparsity.text('format')!r}, of which no layout is known here"
-        )
+        raise settings.refused("sparsity_config", f"has format {sparsity.text('format')!r}, {_NO_LAYOUT}")
     groups = [_group(group, settings.text("format")) for group in settings.entries("config_groups").values()]
     if not groups and settings.has("kv_cache_scheme"):
         return None
     if not groups:
         raise settings.refused("config_groups", "is missing or empty")
     every_linear = next((weight_format for targets, weight_format in groups if "Linear" in targets), None)
-    named = [
-        (Patterns(target for target in targets if target != "Linear"), weight_format)
-        for targets, weight_format in groups
-    ]
-
-    def choose(called: tuple[str, ...]) -> WeightFormat | None:
-        return next((weight_format for patterns, weight_format in named if patterns.match(called)), every_linear)
-
+    named = [(Patterns(name for name in targets if name != "Linear"), chosen) for targets, chosen in groups]
+    choose = _by_pattern(named, every_linear)
     return Scheme("compressed-tensors", _all_but(settings.names("ignore"), choose), lm_head=True)
 
 
@@ -456,7 +442,7 @@ def _group(group: Settings, default_packing: str) -> tuple[tuple[str, ...], Weig
         raise group.refused("weights", "is missing from a group")
     packing = group.text("format", default=default_packing)
     if "24" in packing:
-        raise group.refused("format", f"is {packing!r}, of which no layout is known here")
+        raise group.refused("format", f"is {packing!r}, {_NO_LAYOUT}")
     return targets, layout(weights, group.section("input_activations"))
 
 
@@ -498,7 +484,7 @@ def layout(weights: Settings, activations: Settings | None) -> WeightFormat:
         raise weights.refused(
             "group_size", f"is {size} for 4-bit floats with {computed.value} activations, neither NVFP4 nor MXFP4"
         )
-    raise weights.refused("weights", f"are {kind} of {bits} bits, of which no layout is known here")
+    raise weights.refused("weights", f"are {kind} of {bits} bits, {_NO_LAYOUT}")
 
 
 def _float8(weights: Settings, computed: Precision) -> WeightFormat:
@@ -534,15 +520,9 @@ def quark(settings: Settings) -> Scheme:
         raise settings.refused("global_quant_config", "is missing")
     if settings.entries("layer_type_quant_config"):
         raise settings.refused("layer_type_quant_config", "is not supported")
-    everywhere = _quark_format(usual)
-    by_name = [
-        (Patterns((name,)), _quark_format(layer)) for name, layer in settings.entries("layer_quant_config").items()
-    ]
-
-    def choose(called: tuple[str, ...]) -> WeightFormat | None:
-        return next((chosen for patterns, chosen in by_name if patterns.match(called)), everywhere)
-
-    return Scheme("quark", _all_but(kept, choose), lm_head=True)
+    everywhere, layers = _quark_format(usual), settings.entries("layer_quant_config")
+    by_name = [(Patterns((name,)), _quark_format(layer)) for name, layer in layers.items()]
+    return Scheme("quark", _all_but(kept, _by_pattern(by_name, everywhere)), lm_head=True)
 
 
 def _quark_format(layer: Settings) -> WeightFormat | None:
@@ -558,7 +538,7 @@ def _quark_format(layer: Settings) -> WeightFormat | None:
         size = weight.whole("group_size", default=-1, least=-1) if weight.text("qscheme") == "per_group" else -1
         symmetric = weight.flag("symmetric", default=not kind.startswith("u"))
         return formats.integer(_QUARK_WIDTHS[kind], size, zero_point=not symmetric, multiplied=_QUARK_RATES[taken])
-    raise weight.refused("weight", f"is {kind[:64]!r} with inputs {taken[:64]!r}, of which no layout is known here")
+    raise weight.refused("weight", f"is {kind[:64]!r} with inputs {taken[:64]!r}, {_NO_LAYOUT}")
 
 
 # by quant_method, `_` written as `-`; vLLM's names for the same checkpoints with other kernels among them

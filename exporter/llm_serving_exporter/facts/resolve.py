@@ -97,7 +97,11 @@ def resolve(
     FactsError: model_unknown where no row has the name or a format is not understood, architecture_unknown where no formula holds.
     """
     served = served or ServedModel("")
-    source = _of_files(files) if files is not None else _of_catalogue(settings, served, catalogue(), notes)
+    if files is not None:
+        stored = files.hf_quant_config, files.checkpoint_bytes
+        source = _Source(name_of(files.path), files.path, files.config, *stored)
+    else:
+        source = _of_catalogue(settings, served, catalogue(), notes)
     with _naming(source):
         shape = geometry(source.config)
     weights = _weights(settings, served, source, _stated(served, shape))
@@ -125,10 +129,6 @@ def resolve(
         context_limit_tokens=_longest_context(source),
     )
     return replace(facts, notes=(*notes, *_disagreement(facts), *_assumed_of_name(weights, kv, assumed_kv, facts)))
-
-
-def _of_files(files: ModelFiles) -> _Source:
-    return _Source(name_of(files.path), files.path, files.config, files.hf_quant_config, files.checkpoint_bytes)
 
 
 def _of_catalogue(settings: ModelSettings, served: ServedModel, catalogue: Finder, notes: Sequence[str]) -> _Source:

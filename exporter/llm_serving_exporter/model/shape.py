@@ -193,12 +193,6 @@ class Geometry:
         """Bytes per token of the keys that indexers keep beside the KV cache."""
         return add_up(group.index_bytes() for group in self.attention)
 
-    def kv_elements_read(self, context_tokens: float) -> float:
-        """KV elements that one sequence's decode step reads at a context length, windows and what is picked respected."""
-        return add_up(
-            group.layers * group.token_elements * group.tokens_read(context_tokens) for group in self.attention
-        )
-
 
 class Precision(StrEnum):
     """Tensor-core rates that a GPU's data sheet states apart. fp16 runs at bf16's rate wherever both exist."""

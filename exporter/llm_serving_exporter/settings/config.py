@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS
@@ -40,11 +41,6 @@ def none_if_off(seconds: float) -> float | None:
     return None if seconds == kinds.OFF else seconds
 
 
-def drop_repeats(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Each word once, in the order of the first."""
-    return tuple(dict.fromkeys(words))
-
-
 @dataclass(frozen=True, slots=True)
 class WebConfig:
     """Where and how the exporter listens."""
@@ -56,7 +52,7 @@ class WebConfig:
         "Address to listen on; :PORT means every interface. A list in the file.",
         default=":10077",
         repeatable=True,
-        becomes=drop_repeats,
+        becomes=lambda addresses: tuple(dict.fromkeys(addresses)),
     )
     telemetry_path: str = option(
         "web.telemetry-path", kinds.TELEMETRY_PATH, "Path of the metrics page.", default="/metrics"
@@ -412,39 +408,27 @@ SECTIONS: Mapping[str, type] = {
 
 # --- flags that only name where the rest is read from ------------------------------------------------------------------
 
-CONFIG_FILE = Option(name="config.file", reads=kinds.PATH, help="YAML configuration file.", in_file=False)
-TARGET = Option(
-    name="target",
-    reads=kinds.text("URL", 2000),
-    help="URL of an LLM server, such as http://localhost:8000; replaces the file's targets.",
-    repeatable=True,
-    in_file=False,
-)
+_flag = partial(Option, in_file=False)
+CONFIG_FILE = _flag(kinds.PATH, "YAML configuration file.", name="config.file")
+_URL_HELP = "URL of an LLM server, such as http://localhost:8000; replaces the file's targets."
+TARGET = _flag(kinds.text("URL", 2000), _URL_HELP, name="target", repeatable=True)
 # of the servers that --target names; settings/targets.py puts them there
-TARGET_GPU_MODEL = Option(
+TARGET_GPU_MODEL = _flag(
+    GPU_NAME,
+    "What the GPUs of the servers of --target are, such as H100 SXM, where NVML does not show them.",
     name="gpu-model",
-    reads=GPU_NAME,
-    help="What the GPUs of the servers of --target are, such as H100 SXM, where NVML does not show them.",
-    in_file=False,
 )
-TARGET_GPU_COUNT = Option(
-    name="gpu-count",
-    reads=GPU_COUNT,
-    help="How many GPUs each server of --target has, where they cannot be seen from here.",
-    in_file=False,
+TARGET_GPU_COUNT = _flag(
+    GPU_COUNT, "How many GPUs each server of --target has, where they cannot be seen from here.", name="gpu-count"
 )
-TARGET_GPU_PRICE = Option(
-    name="gpu-price",
-    reads=kinds.USD,
-    help="USD of one GPU and hour of the servers of --target, where there is no price file.",
-    in_file=False,
+TARGET_GPU_PRICE = _flag(
+    kinds.USD, "USD of one GPU and hour of the servers of --target, where there is no price file.", name="gpu-price"
 )
-FILE_SD = Option(
+FILE_SD = _flag(
+    kinds.PATH,
+    "Prometheus file_sd file or glob (*.yml) that lists targets; replaces the file's file_sd.",
     name="file-sd",
-    reads=kinds.PATH,
-    help="Prometheus file_sd file or glob (*.yml) that lists targets; replaces the file's file_sd.",
     repeatable=True,
-    in_file=False,
 )
 SLO_FILE = Option(
     name="slo.file",

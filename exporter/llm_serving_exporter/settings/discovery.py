@@ -15,20 +15,10 @@ from urllib.parse import urlsplit
 
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import HttpSettings, Mode, Secret, Target, is_own_host
-from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings import keys, kinds
 from llm_serving_exporter.settings.checks import Placed, refuse_timeout, target_warnings
 from llm_serving_exporter.settings.config import Config
-from llm_serving_exporter.settings.http import Auth, Tls, read_auth, read_headers, read_tls
-from llm_serving_exporter.settings.keys import (
-    elements,
-    is_empty,
-    key,
-    keys_of,
-    list_reader,
-    mapping,
-    read_complete,
-    value,
-)
+from llm_serving_exporter.settings.http import PROMETHEUS_HINTS, Auth, Tls, read_auth, read_headers, read_tls
 from llm_serving_exporter.settings.kinds import Kind, ServerAddress, parse_url
 from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery, read_kubernetes
 from llm_serving_exporter.settings.options import ConfigFile, Context, Settings
@@ -214,10 +204,7 @@ DiscoverySection: TypeAlias = FileDiscovery | HttpDiscovery | KubernetesDiscover
 
 _HTTP_SD_EXAMPLE = "Write {url: https://inventory.example.com/targets, hosts: [10.0.0.0/8]}."
 _HTTP_SD_HINTS = {
-    "bearer_token_file": "Write it below auth: auth: {bearer_token_file: …}.",
-    "authorization": "Write auth: {bearer_token_file: …} or auth: {bearer_token_env: …}.",
-    "basic_auth": "Write auth: {basic: {username: …, password_file: …}}.",
-    "tls_config": "Write tls: {ca_file: …}.",
+    **PROMETHEUS_HINTS,
     "interval": "Write refresh_interval for the list, defaults: {interval: …} for its targets.",
 }
 
@@ -238,30 +225,32 @@ _LIST_URL = Kind("a URL such as https://inventory.example.com/targets", _list_ur
 class HttpSdSettings:
     """One section as the file has it, but for `defaults`, which are read as those of every section."""
 
-    url: tuple[ServerAddress, str] = key(
+    url: tuple[ServerAddress, str] = keys.key(
         _LIST_URL,
         "Where the list is, with a query where it needs one. Log and landing page show the URL, the debug page the query: no secrets.",
         required=True,
     )
-    hosts: tuple[str, ...] = key(
-        list_reader(HOST_PATTERN, "hosts and networks"),
+    hosts: tuple[str, ...] = keys.key(
+        keys.list_reader(HOST_PATTERN, "hosts and networks"),
         "The servers that the list may name: names, `*.example.com` for all names below one, addresses, networks such as "
         '`10.0.0.0/8`, or `"*"` for any but loopback and link-local ones. Others are left out and reported.',
         required=True,
     )
-    refresh_seconds: float = key(
+    refresh_seconds: float = keys.key(
         kinds.INTERVAL, "How often the list is asked for.", name="refresh_interval", default="60s"
     )
-    timeout_seconds: float | None = key(
+    timeout_seconds: float | None = keys.key(
         kinds.DURATION,
         "Deadline of one request for the list. Default: 80 % of `refresh_interval`, at most 10s.",
         name="timeout",
     )
-    max_body_bytes: int = key(kinds.SIZE, "Largest list, after decompression.", default="4MiB")
-    auth: Auth | None = key(read_auth, "As for a target: for the server with the list, and for nobody that it names.")
-    headers: tuple[tuple[str, str | Secret], ...] | None = key(read_headers, "As for a target, likewise.")
-    tls: Tls | None = key(read_tls, "As for a target, likewise.")
-    defaults: Node | None = key(
+    max_body_bytes: int = keys.key(kinds.SIZE, "Largest list, after decompression.", default="4MiB")
+    auth: Auth | None = keys.key(
+        read_auth, "As for a target: for the server with the list, and for nobody that it names."
+    )
+    headers: tuple[tuple[str, str | Secret], ...] | None = keys.key(read_headers, "As for a target, likewise.")
+    tls: Tls | None = keys.key(read_tls, "As for a target, likewise.")
+    defaults: Node | None = keys.key(
         lambda node, place, context: node,
         "Settings of the targets that the list names, as `defaults` of `file_sd`. Credentials of `target_defaults` do not go to them.",
     )
@@ -275,7 +264,7 @@ def read_http_sd(
     `under`: what holds for all targets.
     """
     is_sound = place.watch()
-    values = read_complete(keys_of(HttpSdSettings), node, place, _HTTP_SD_EXAMPLE, context, _HTTP_SD_HINTS)
+    values = keys.read_complete(keys.keys_of(HttpSdSettings), node, place, _HTTP_SD_EXAMPLE, context, _HTTP_SD_HINTS)
     if values is None:
         return None
     settings = HttpSdSettings(**values)
@@ -303,9 +292,11 @@ SectionReader = Callable[[Node, Place, TargetSettings, Context], tuple[Discovery
 def _read_file_sd(
     node: Node, place: Place, under: TargetSettings, context: Context
 ) -> tuple[DiscoverySection, Placed] | None:
-    section = mapping(node, place, ("files", "defaults"), {"refresh_interval": "Files are looked at in each interval."})
-    patterns = [(value(item, where, kinds.PATH), where) for item, where in section.elements("files", "paths")]
-    if isinstance(node, dict) and (is_empty(section.get("files")) or section.get("files") == []):
+    section = keys.mapping(
+        node, place, ("files", "defaults"), {"refresh_interval": "Files are looked at in each interval."}
+    )
+    patterns = [(keys.value(item, where, kinds.PATH), where) for item, where in section.elements("files", "paths")]
+    if isinstance(node, dict) and (keys.is_empty(section.get("files")) or section.get("files") == []):
         place.refuse("files is missing or empty", "Write files: [targets/*.yml].")
     files = tuple(context.resolve(path) for path, where in patterns if path is not None and check_pattern(path, where))
     where = place.key("defaults")
@@ -330,7 +321,7 @@ def read_discovery(
     placed: list[tuple[DiscoverySection, Placed]] = []
     is_whole = True
     for name, (read, expects) in READERS.items():
-        sections = [read(node, at, defaults, context) for node, at in elements(*file.find_key(name), expects)]
+        sections = [read(node, at, defaults, context) for node, at in keys.elements(*file.find_key(name), expects)]
         if name == "file_sd" and "file-sd" in settings:
             sections = [_build_file_sd(settings, defaults, context)]
         placed += [section for section in sections if section is not None]

@@ -296,28 +296,27 @@ def read_document(path: str, place: Place, read: Callable[[Path], str] = read_bo
     """The tree of the file at `path`; None where the file cannot be used, which is then reported at `place`."""
     try:
         text = read(Path(path))
-    except FileNotFoundError:
-        place.refuse("the file does not exist", "Check the path.")
-        return None
-    except IsADirectoryError:
-        place.refuse("this is a folder", "Give the path of a file.")
-        return None
-    except UnicodeDecodeError as error:
-        # a text cut at the limit may end within a character
-        if error.end >= LARGEST_FILE_BYTES:
-            _refuse_size(place)
-        else:
-            place.refuse(f"byte {error.start} is not UTF-8", "Save the file as UTF-8 text.")
-        return None
     except (OSError, ValueError) as error:
-        cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        place.refuse(f"the file cannot be read: {cause}", "Check its path and permissions.")
+        place.refuse(*_explain_unread(error))
         return None
     if len(text.encode(errors="replace")) > LARGEST_FILE_BYTES:
-        _refuse_size(place)
+        place.refuse(*_TOO_LARGE)
         return None
     return parse_json(text, place) if path.lower().endswith(".json") else parse_yaml(text, place)
 
 
-def _refuse_size(place: Place) -> None:
-    place.refuse("the file is larger than 1 MiB", "Split its targets over files of file_sd.")
+_TOO_LARGE = "the file is larger than 1 MiB", "Split its targets over files of file_sd."
+
+
+def _explain_unread(error: OSError | ValueError) -> tuple[str, str]:
+    match error:
+        case FileNotFoundError():
+            return "the file does not exist", "Check the path."
+        case IsADirectoryError():
+            return "this is a folder", "Give the path of a file."
+        case UnicodeDecodeError():
+            # a text cut at the limit may end within a character
+            cut = error.end >= LARGEST_FILE_BYTES
+            return _TOO_LARGE if cut else (f"byte {error.start} is not UTF-8", "Save the file as UTF-8 text.")
+    cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"the file cannot be read: {cause}", "Check its path and permissions."

@@ -12,7 +12,8 @@ from difflib import get_close_matches
 from functools import partial
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts.gpus import LONGEST, split_words
+from llm_serving_exporter.facts import formats
+from llm_serving_exporter.facts.gpus import LONGEST, find, split_words
 from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.target import ModelSettings
@@ -29,7 +30,6 @@ GPU_NAME = kinds.text("GPU name", 200)
 
 def _gpu_model(text: str) -> str:
     from llm_serving_exporter.facts import loader
-    from llm_serving_exporter.facts.gpus import find
 
     GPU_NAME.parse(text)
     try:
@@ -52,22 +52,16 @@ def _check_name(text: str, what: str, look_up: Callable[[str], object], names: C
 
 
 def _weight_format(text: str) -> str:
-    from llm_serving_exporter.facts import formats
-
     common = "bf16, fp8, int8, int4, awq, gptq, nvfp4, mxfp4 or q4_k_m"
     return _check_name(text, "weight format", formats.named, formats.names(), common)
 
 
 def _kv_cache_dtype(text: str) -> str:
-    from llm_serving_exporter.facts import formats
-
     look_up = partial(formats.kv_format, model_dtype=formats.BF16)
     return _check_name(text, "KV cache dtype", look_up, formats.kv_names(), "auto, bf16 or fp8")
 
 
 def _state_dtype(text: str) -> str:
-    from llm_serving_exporter.facts import formats
-
     if text.lower() == "auto":
         return text
     names = ("fp32", "bf16", "fp16", "auto")

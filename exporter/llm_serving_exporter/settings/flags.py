@@ -11,8 +11,9 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, overload
+from typing import Any, NoReturn, TypeVar
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.errors import Problem
@@ -81,17 +82,17 @@ class CommandParser(argparse.ArgumentParser):
         self._renamed = RENAMED.get(command, {})
         self.add_argument("--version", action=_Version, help="show the version and the revision, and exit")
 
-    @overload  # type: ignore[override]  # argparse's own third form, any kind of namespace, is used by nobody here
-    def parse_known_args(
-        self, args: Sequence[str] | None = None, namespace: None = None
-    ) -> tuple[argparse.Namespace, list[str]]: ...
-    @overload
-    def parse_known_args(self, args: Sequence[str] | None, namespace: Any) -> tuple[Any, list[str]]: ...
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+    # argparse's overloads tell kinds of namespaces apart, of which there is one here
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
         """What argparse makes of the words, after old names have become new ones and every flag is known to exist."""
         words = self._with_new_names(sys.argv[1:] if args is None else args)
-        for name in _flags_among(words):
-            if name not in self._option_string_actions:
+        # as argparse has it: a word with a space in it is a value
+        for word in takewhile(lambda word: word != "--", words):
+            name = word.partition("=")[0]
+            is_value = " " in word or word == "-" or _NEGATIVE_NUMBER.fullmatch(word)
+            if word.startswith("-") and not is_value and name not in self._option_string_actions:
                 self._refuse(name)
         return super().parse_known_args(words, namespace)
 
@@ -124,18 +125,6 @@ class CommandParser(argparse.ArgumentParser):
         near = begun[0] if len(begun) == 1 else nearest(name.lstrip("-"), by_word)
         fix = f"Did you mean {by_word[near]}?" if near is not None else f"See {self.prog} --help."
         self.error(f"there is no flag {name}. {fix}")
-
-
-def _flags_among(words: Sequence[str]) -> list[str]:
-    """The names of the flags among the words of a command line, up to "--"."""
-    flags = []
-    for word in words:
-        if word == "--":
-            break
-        # as argparse has it: a word with a space in it is a value
-        if word.startswith("-") and word != "-" and " " not in word and not _NEGATIVE_NUMBER.fullmatch(word):
-            flags.append(word.partition("=")[0])
-    return flags
 
 
 class _Version(argparse.Action):

@@ -28,6 +28,13 @@ _USERNAME = kinds.text("user name")
 _SERVER_NAME = kinds.text("server name", 253)
 AUTH_KEYS = ("bearer_token_file", "bearer_token_env", "basic")
 NO_SECRETS = "The file must not hold secrets: write"
+# what users of Prometheus would write
+PROMETHEUS_HINTS = {
+    "bearer_token_file": "Write it below auth: auth: {bearer_token_file: …}.",
+    "authorization": "Write auth: {bearer_token_file: …} or auth: {bearer_token_env: …}.",
+    "basic_auth": "Write auth: {basic: {username: …, password_file: …}}.",
+    "tls_config": "Write tls: {ca_file: …}.",
+}
 _AUTH_HINTS = {
     **dict.fromkeys(("bearer_token", "token", "credentials"), f"{NO_SECRETS} bearer_token_file or bearer_token_env."),
     "password": f"{NO_SECRETS} password_file or password_env below basic.",

@@ -14,27 +14,10 @@ from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import KeyFileError, read_key_file
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.tenants import SHORTEST_KEY_BYTES, TenantKind
-from llm_serving_exporter.settings import kinds
-from llm_serving_exporter.settings.checks import (
-    Placed,
-    refuse_duplicates,
-    refuse_timeouts,
-    refuse_too_many,
-    refuse_window,
-    slo_warnings,
-    target_warnings,
-    unused_runtimes,
-)
+from llm_serving_exporter.settings import checks, endpoints, kinds, sources
 from llm_serving_exporter.settings.config import FILE_SD, SECTIONS, TARGET, Config, ScrapeConfig, TenantsConfig, hash_of
 from llm_serving_exporter.settings.discovery import DISCOVERY_KEYS, read_discovery
 from llm_serving_exporter.settings.document import read_bounded, read_document
-from llm_serving_exporter.settings.endpoints import (
-    endpoint_warnings,
-    read_dcgm,
-    read_device_exporter,
-    read_otlp,
-    refuse_device_timeouts,
-)
 from llm_serving_exporter.settings.facts import GPU_MODELS, check_models, read_gpu_models
 from llm_serving_exporter.settings.http import check_file
 from llm_serving_exporter.settings.identity import read_host, refuse_target_labels, resolve_shard
@@ -43,15 +26,6 @@ from llm_serving_exporter.settings.options import ConfigFile, Context, Setting, 
 from llm_serving_exporter.settings.prices import PriceReading, look_at_prices
 from llm_serving_exporter.settings.problems import Place, Scalar, nearest
 from llm_serving_exporter.settings.runtimes import read_runtimes
-from llm_serving_exporter.settings.sources import (
-    BY_NAME,
-    defaults,
-    file_keys,
-    from_environment,
-    from_file,
-    from_flags,
-    refuse_unknown_variables,
-)
 from llm_serving_exporter.settings.target_keys import TargetSettings
 from llm_serving_exporter.settings.targets import (
     build_target,
@@ -92,7 +66,7 @@ def read_config_file(path: str | None, problems: list[Problem], read: Callable[[
     place = Place(path, "", problems)
     node = read_document(path, place, read)
     if isinstance(node, dict):
-        return ConfigFile(mapping(node, place, file_keys() | LIST_KEYS, _HINTS), place, path)
+        return ConfigFile(mapping(node, place, sources.file_keys() | LIST_KEYS, _HINTS), place, path)
     if isinstance(node, Scalar) and node.kind == "nothing":
         place.refuse("the file is empty", "Write settings into it, or leave out --config.file.")
     elif node is not None:
@@ -195,7 +169,7 @@ def load(
     Raises `ConfigError` with every problem found, but for those of the price file: without prices everything but cost works.
     """
     problems: list[Problem] = []
-    given = from_environment(environ, problems) | from_flags(arguments, problems)
+    given = sources.from_environment(environ, problems) | sources.from_flags(arguments, problems)
     file = read_config_file(given["config.file"].value if "config.file" in given else None, problems, read)
     own_name = host_name or socket.gethostname()
     host = read_host(environ, problems, own_name)
@@ -206,13 +180,13 @@ def load(
     settings = _settings(given, file, context, problems, read)
     shard = resolve_shard(settings["shard"], context) if "shard" in settings else None
 
-    defaults = _target_defaults(settings, file, context)
-    targets = read_configured_targets(settings, file, defaults, context)
-    discovery, discovered = read_discovery(settings, file, defaults, context)
+    under = _target_defaults(settings, file, context)
+    targets = read_configured_targets(settings, file, under, context)
+    discovery, discovered = read_discovery(settings, file, under, context)
     expected = read_expected_replicas(file)
-    dcgm = read_dcgm(settings, file, context)
-    device_exporter = read_device_exporter(settings, file, context)
-    otlp = read_otlp(settings, file, context)
+    dcgm = endpoints.read_dcgm(settings, file, context)
+    device_exporter = endpoints.read_device_exporter(settings, file, context)
+    otlp = endpoints.read_otlp(settings, file, context)
     refuse_stated_gpus(settings, context)
     prices = PriceReading(price_stated_gpus(settings, targets), (), ())
     if "cost.price-file" in settings:
@@ -224,15 +198,15 @@ def load(
     if not _timing_in_doubt(problems):
         node, place = file.find_key("target_defaults")
         # as a target, so that what is wrong with them is reported once, where it stands
-        shared = [] if node is None else [Placed(build_target(defaults, place, context.host), place)]
-        refuse_timeouts(settings, [*shared, *everywhere])
-        refuse_window(settings, everywhere, stale_after)
-        refuse_device_timeouts(settings)
-    refuse_duplicates(targets)
-    refuse_too_many(targets, shard)
+        shared = [] if node is None else [checks.Placed(build_target(under, place, context.host), place)]
+        checks.refuse_timeouts(settings, [*shared, *everywhere])
+        checks.refuse_window(settings, everywhere, stale_after)
+        endpoints.refuse_device_timeouts(settings)
+    checks.refuse_duplicates(targets)
+    checks.refuse_too_many(targets, shard)
     if "target-labels" in settings:
         refuse_target_labels(settings["target-labels"].value, settings["target-labels"].place)
-    refuse_unknown_variables(environ, context.secret_variables, problems)
+    sources.refuse_unknown_variables(environ, context.secret_variables, problems)
     if not targets and not discovery and not _servers_in_doubt(problems, file):
         fix = "Give --target http://localhost:8000, or targets: in a file named by --config.file."
         file.place.refuse("there is no server to read", fix)
@@ -263,21 +237,21 @@ def load(
         *context.warnings,
         *_warn_of_unused(settings, file),
         *configured.warnings,
-        *unused_runtimes(configured.tables, everywhere, file.place.key("runtimes"), discovery),
+        *checks.unused_runtimes(configured.tables, everywhere, file.place.key("runtimes"), discovery),
         *_slo_warnings(config, everywhere, runtimes),
-        *target_warnings(everywhere, own_name),
-        *endpoint_warnings(config, settings, file, own_name),
+        *checks.target_warnings(everywhere, own_name),
+        *endpoints.endpoint_warnings(config, settings, file, own_name),
     ]
     return replace(config, warnings=_bound(warnings), config_hash=hash_of(config))
 
 
-def _slo_warnings(config: Config, targets: Sequence[Placed], builtin: Mapping[str, Runtime]) -> Iterator[str]:
+def _slo_warnings(config: Config, targets: Sequence[checks.Placed], builtin: Mapping[str, Runtime]) -> Iterator[str]:
     """Against the buckets of each runtime that a target is said to have."""
     tables = {**builtin, **{table.name: table for table in config.runtimes}}
     declared = dict.fromkeys(item.target.runtime for item in targets if item.target.runtime is not None)
     for name in declared or (MOST_COMMON_RUNTIME,):
         if (table := tables.get(name)) is not None:
-            yield from slo_warnings(config.slo, table.default_edges, table.title)
+            yield from checks.slo_warnings(config.slo, table.default_edges, table.title)
 
 
 def _settings(
@@ -285,8 +259,10 @@ def _settings(
 ) -> dict[str, Setting]:
     """Every option's value; paths of the file are resolved."""
     of_file = {
-        name: replace(setting, value=context.resolve(setting.value)) if BY_NAME[name].reads is kinds.PATH else setting
-        for name, setting in from_file(file.tree, file.place).items()
+        name: replace(setting, value=context.resolve(setting.value))
+        if sources.BY_NAME[name].reads is kinds.PATH
+        else setting
+        for name, setting in sources.from_file(file.tree, file.place).items()
     }
     explicit = of_file | given
     thresholds = read_thresholds(explicit["slo.file"], read, context.warnings) if "slo.file" in explicit else {}
@@ -295,7 +271,7 @@ def _settings(
         for name, unused in thresholds.items()
         if name in explicit
     )
-    settings = defaults(problems) | thresholds | explicit
+    settings = sources.defaults(problems) | thresholds | explicit
     if "model-catalogue" in settings:
         check_models(settings["model-catalogue"].value, settings["model-catalogue"].place)
     if "report.settings-file" not in settings and explicit.get("report.run") is not None:
@@ -324,20 +300,20 @@ def _target_defaults(settings: Settings, file: ConfigFile, context: Context) -> 
 def _timing_in_doubt(problems: Sequence[Problem]) -> bool:
     """Whether a time could not be read, so that to compare it with others would only report it again."""
     words = ("interval", "timeout", "window", "stale")
-    sources = [problem.path or problem.file for problem in problems]
-    return any(word in source.rpartition(".")[2].lower() for source in sources for word in words)
+    places = [problem.path or problem.file for problem in problems]
+    return any(word in place.rpartition(".")[2].lower() for place in places for word in words)
 
 
 def _servers_in_doubt(problems: Sequence[Problem], file: ConfigFile) -> bool:
     """Whether servers were named, but not so that they could be used; then that is what is reported."""
-    sources = {source for option in (TARGET, FILE_SD) for source in (option.flag, option.variable)}
-    named = any(problem.file.split(" ")[-1] in sources for problem in problems)
+    given = {word for option in (TARGET, FILE_SD) for word in (option.flag, option.variable)}
+    named = any(problem.file.split(" ")[-1] in given for problem in problems)
     unusable = file.path is not None and any(problem.file == file.path and not problem.path for problem in problems)
     sections = [file.tree.get(key) for key in ("targets", *DISCOVERY_KEYS)]
     return named or unusable or any(not is_empty(node) and node != [] for node in sections)
 
 
-def _stale_after(settings: Settings, targets: Sequence[Placed]) -> float:
+def _stale_after(settings: Settings, targets: Sequence[checks.Placed]) -> float:
     if "scrape.stale-after" in settings:
         return float(settings["scrape.stale-after"].value)
     longest = max([settings["scrape.interval"].value, *(item.target.interval_seconds for item in targets)])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.facts.gpus import split_words
+from llm_serving_exporter.facts.gpus import find, split_words
 from llm_serving_exporter.model.cost import (
     Pool,
     PoolKind,
@@ -23,27 +23,10 @@ from llm_serving_exporter.model.cost import (
 )
 from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.target import NodePlace
-from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings import keys, kinds
 from llm_serving_exporter.settings.document import read_bounded, read_document
 from llm_serving_exporter.settings.facts import GPU_MODEL
 from llm_serving_exporter.settings.identity import INSTANCE_TYPE, NODE, PROVIDER_ID, REGION, ZONE
-from llm_serving_exporter.settings.keys import (
-    Key,
-    Keys,
-    Section,
-    elements,
-    free_mapping,
-    is_empty,
-    mapping,
-    names_of,
-    one_or_several,
-    pick_given,
-    read_complete,
-    read_keys,
-    table,
-    type_name,
-    value,
-)
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, listed, nearest, shown
 
@@ -65,43 +48,44 @@ def parse_moment(text: str) -> float:
 
 
 MOMENT = Kind("a date such as 2026-01-31, midnight UTC, or a time", parse_moment)
-_INSTANCE = table(usd_per_hour=Key(kinds.USD, required=True), gpus=Key(GPUS, required=True))
-_INSTANCES = table(count=Key(GPUS, required=True), gpus=Key(GPUS, required=True))
+_INSTANCE = keys.table(usd_per_hour=keys.Key(kinds.USD, required=True), gpus=keys.Key(GPUS, required=True))
+_INSTANCES = keys.table(count=keys.Key(GPUS, required=True), gpus=keys.Key(GPUS, required=True))
 
 
 def read_instance_price(node: Node, place: Place, context: object) -> float | None:
     """USD per GPU and hour of a machine that is paid by the hour."""
-    machine = read_complete(_INSTANCE, node, place, "Write {usd_per_hour: 55.04, gpus: 8}.")
+    machine = keys.read_complete(_INSTANCE, node, place, "Write {usd_per_hour: 55.04, gpus: 8}.")
     return None if machine is None else machine["usd_per_hour"] / machine["gpus"]
 
 
 def _read_instances(node: Node, place: Place, context: object) -> float | None:
     """The GPUs of all of them."""
-    machines = read_complete(_INSTANCES, node, place, "Write {count: 2, gpus: 8}: 2 machines of 8 GPUs each.")
+    machines = keys.read_complete(_INSTANCES, node, place, "Write {count: 2, gpus: 8}: 2 machines of 8 GPUs each.")
     return None if machines is None else float(machines["count"] * machines["gpus"])
 
 
 def _read_rates(node: Node, place: Place, gpu: Kind[str]) -> list[SpendRate]:
     """What a GPU-hour of each kind takes from the commitment. A mistake makes the list shorter, and is reported."""
-    rates = (_read_rate(element, at, gpu) for element, at in elements(node, place, "rates"))
+    rates = (_read_rate(element, at, gpu) for element, at in keys.elements(node, place, "rates"))
     return [rate for rate in rates if rate is not None]
 
 
-_WHERE = table(region=REGION, zone=ZONE)
+_WHERE = keys.table(region=REGION, zone=ZONE)
 # what a commitment is for: exactly one of them. The context of readers here is the kind of a card's name, by which `value` reads it
-_FOR = table(gpu_model=value, gpu_name=_NAME, instance_type=INSTANCE_TYPE)
-_COUNTS = table(gpus=GPUS, instances=_read_instances)  # how many it is of: exactly one of them
-_PRICES = table(usd_per_gpu_hour=kinds.USD, instance=read_instance_price)  # what each costs: exactly one of them
+_FOR = keys.table(gpu_model=keys.value, gpu_name=_NAME, instance_type=INSTANCE_TYPE)
+_COUNTS = keys.table(gpus=GPUS, instances=_read_instances)  # how many it is of: exactly one of them
+_PRICES = keys.table(usd_per_gpu_hour=kinds.USD, instance=read_instance_price)  # what each costs: exactly one of them
 _POOL_KIND = kinds.member("kind of pool", PoolKind)
-_COMMON = table(
-    name=Key(_NAME, required=True), kind=Key(_POOL_KIND, required=True), since=Key(MOMENT, name="from"), until=MOMENT, **_WHERE
+_COMMON = keys.table(
+    name=keys.Key(_NAME, required=True), kind=keys.Key(_POOL_KIND, required=True), since=keys.Key(MOMENT, name="from"), until=MOMENT,
+    **_WHERE,
 )  # fmt: skip
 _SPEND_RATE = {**_FOR, **_WHERE, **_PRICES}
-_SPEND = table(usd_per_hour=Key(kinds.USD, required=True), rates=Key(_read_rates, required=True))
-_FLEXIBLE = table(size_flexible=kinds.BOOLEAN)
-_OF_KIND: dict[PoolKind, Keys] = {
+_SPEND = keys.table(usd_per_hour=keys.Key(kinds.USD, required=True), rates=keys.Key(_read_rates, required=True))
+_FLEXIBLE = keys.table(size_flexible=kinds.BOOLEAN)
+_OF_KIND: dict[PoolKind, keys.Keys] = {
     PoolKind.QUANTITY: {**_FOR, **_COUNTS, **_PRICES, **_FLEXIBLE},
-    PoolKind.WINDOW: {**_FOR, **_COUNTS, **table(usd=Key(kinds.USD, required=True)), **_FLEXIBLE},
+    PoolKind.WINDOW: {**_FOR, **_COUNTS, **keys.table(usd=keys.Key(kinds.USD, required=True)), **_FLEXIBLE},
     PoolKind.SPEND: {**_SPEND, **_FLEXIBLE},
 }
 _EXAMPLES = {
@@ -127,7 +111,7 @@ def read_pools(node: Node | None, place: Place, gpu: Kind[str]) -> tuple[Pool, .
     `gpu`: the kind of a GPU's name, which becomes that of the series.
     """
     pools: dict[str, Pool] = {}
-    for element, at in elements(node, place, "pools"):
+    for element, at in keys.elements(node, place, "pools"):
         pool = _read_pool(element, at, gpu)
         if pool is not None and pools.setdefault(pool.name, pool) is not pool:
             at.key("name").refuse(f"there are two pools {shown(pool.name)}", "Give each a name of its own.")
@@ -138,16 +122,16 @@ def read_pools(node: Node | None, place: Place, gpu: Kind[str]) -> tuple[Pool, .
 
 def _read_pool(node: Node, place: Place, gpu: Kind[str]) -> Pool | None:
     if not isinstance(node, dict):
-        place.refuse(f"must be a mapping (key: value), not {type_name(node)}", _EXAMPLES[PoolKind.QUANTITY])
+        place.refuse(f"must be a mapping (key: value), not {keys.type_name(node)}", _EXAMPLES[PoolKind.QUANTITY])
         return None
-    if is_empty(node.get("kind")):
+    if keys.is_empty(node.get("kind")):
         place.refuse("kind is missing", f"Write kind: {listed([kind.value for kind in PoolKind])}.")
         return None
-    kind = value(node["kind"], place.key("kind"), _POOL_KIND)
+    kind = keys.value(node["kind"], place.key("kind"), _POOL_KIND)
     if kind is None:
         return None
     example = _EXAMPLES[kind]
-    section = Section({**_COMMON, **_OF_KIND[kind]}, node, place, gpu, {**_POOL_HINTS, **_hint_other_kinds(kind)})
+    section = keys.Section({**_COMMON, **_OF_KIND[kind]}, node, place, gpu, {**_POOL_HINTS, **_hint_other_kinds(kind)})
     section.refuse_missing(example, or_empty=True)
     given = section.values
     if kind is not PoolKind.SPEND:
@@ -170,24 +154,17 @@ def _read_pool(node: Node, place: Place, gpu: Kind[str]) -> Pool | None:
 
 def _hint_other_kinds(kind: PoolKind) -> dict[str, str]:
     """What to do about a key that another kind of pool has."""
-    kinds_by_name: dict[str, list[str]] = {}
-    for other, keys in _OF_KIND.items():
-        for name in names_of(keys):
-            kinds_by_name.setdefault(name, []).append(other.value)
-    return {
-        name: f"A {listed(others)} has it; this pool is a {kind.value}. {_EXAMPLES[kind]}"
-        for name, others in kinds_by_name.items()
-        if kind.value not in others
-    }
+    names_by_kind = {other: keys.names_of(columns) for other, columns in _OF_KIND.items()}
+    foreign = {name for names in names_by_kind.values() for name in names if name not in names_by_kind[kind]}
+    owners = {name: listed([other for other, names in names_by_kind.items() if name in names]) for name in foreign}
+    return {name: f"A {of} has it; this pool is a {kind.value}. {_EXAMPLES[kind]}" for name, of in owners.items()}
 
 
 def _make_pool(kind: PoolKind, given: dict[str, Any]) -> Pool:
     gpus = float(given.get("gpus") or given.get("instances") or 0.0)
     begin, end = given.get("since"), given.get("until")
-    usd_per_gpu_hour = 0.0
-    if kind is PoolKind.QUANTITY:
-        usd_per_gpu_hour = _find_price(given)
-    elif kind is PoolKind.WINDOW and begin is not None and end is not None:
+    usd_per_gpu_hour = _find_price(given)
+    if kind is PoolKind.WINDOW and begin is not None and end is not None:
         # what was prepaid, spread evenly over its hours
         usd_per_gpu_hour = given["usd"] / gpus / ((end - begin) / 3600.0)
     return Pool(
@@ -210,26 +187,25 @@ def _make_use(given: dict[str, Any]) -> PoolUse:
 
 
 def _find_price(given: dict[str, Any]) -> float:
-    price: float = given["usd_per_gpu_hour"] if "usd_per_gpu_hour" in given else given["instance"]
-    return price
+    return float(given.get("usd_per_gpu_hour") or given.get("instance") or 0.0)
 
 
 def _read_rate(node: Node, place: Place, gpu: Kind[str]) -> SpendRate | None:
-    section = Section(_SPEND_RATE, node, place, gpu, _POOL_HINTS)
+    section = keys.Section(_SPEND_RATE, node, place, gpu, _POOL_HINTS)
     if section.is_sound:
         section.refuse_unless_one(_FOR, "what it is for")
         section.refuse_unless_one(_PRICES, "what each GPU costs")
     return SpendRate(_make_use(section.values), _find_price(section.values)) if section.is_sound else None
 
 
-_NODE = table(region=REGION, zone=ZONE, instance_type=INSTANCE_TYPE, provider_id=PROVIDER_ID)
+_NODE = keys.table(region=REGION, zone=ZONE, instance_type=INSTANCE_TYPE, provider_id=PROVIDER_ID)
 _NODE_EXAMPLE = "Write {node: gpu-17, region: us-east-1, zone: us-east-1a, instance_type: p5.48xlarge}."
 
 
 def read_nodes(node: Node | None, place: Place) -> tuple[tuple[str, NodePlace], ...]:
     """The nodes of the section with where they stand. Mistakes are reported at their places."""
     nodes: dict[str, NodePlace] = {}
-    for element, at in elements(node, place, "nodes"):
+    for element, at in keys.elements(node, place, "nodes"):
         for name, described in _read_node(element, at):
             if nodes.setdefault(name, described) is not described:
                 at.refuse(f"the node {shown(name)} is described twice", "Keep one of them.")
@@ -240,13 +216,13 @@ def read_nodes(node: Node | None, place: Place) -> tuple[tuple[str, NodePlace], 
 
 def _read_node(node: Node, place: Place) -> Iterator[tuple[str, NodePlace]]:
     is_sound = place.watch()
-    section = mapping(node, place, ("node", *names_of(_NODE)))
+    section = keys.mapping(node, place, ("node", *keys.names_of(_NODE)))
     names = section.pop("node", None)
-    several = [] if names is None else one_or_several(names, place.key("node"), "names")
-    given = read_keys(_NODE, section, place)
+    several = [] if names is None else keys.one_or_several(names, place.key("node"), "names")
+    given = keys.read_keys(_NODE, section, place)
     if not is_sound():
         return
-    if is_empty(names) or not several:
+    if keys.is_empty(names) or not several:
         place.refuse("node is missing", _NODE_EXAMPLE)
     elif not given:
         place.refuse("nothing is said of it", _NODE_EXAMPLE)
@@ -255,7 +231,7 @@ def _read_node(node: Node, place: Place) -> Iterator[tuple[str, NodePlace]]:
     else:
         stated = NodePlace(**given)
         for element, where in several:
-            if (name := value(element, where, NODE)) is not None:
+            if (name := keys.value(element, where, NODE)) is not None:
                 yield name, stated
 
 
@@ -264,23 +240,23 @@ def _read_node(node: Node, place: Place) -> Iterator[tuple[str, NodePlace]]:
 MOST_STATEMENTS = 10_000
 SECTIONS = ("prices", "rates", "power", "budget_usd_per_month", "pools", "nodes")
 _OWN_KINDS = tuple(kind for kind in RateKind if kind is not RateKind.POOL)  # the rate of pools is built in
-_POWER = table(
+_POWER = keys.table(
     usd_per_kwh=kinds.decimal("USD above 0, up to 100", 0.0, 100.0),
     pue=kinds.decimal("a PUE from 1 to 10", 1 - 1e-9, 10.0),
     carbon_grams_per_kwh=kinds.decimal("grams above 0, up to 10000", 0.0, 10_000.0),
 )
-_RATE = table(kind=kinds.member("kind of rate", _OWN_KINDS), includes_power=kinds.BOOLEAN, committed_gpus=GPUS)
-_PURCHASE = table(
-    usd=Key(kinds.USD, required=True),
-    gpus=Key(GPUS, required=True),
-    years=Key(kinds.decimal("years above 0, up to 50", 0.0, 50.0), required=True),
+_RATE = keys.table(kind=kinds.member("kind of rate", _OWN_KINDS), includes_power=kinds.BOOLEAN, committed_gpus=GPUS)
+_PURCHASE = keys.table(
+    usd=keys.Key(kinds.USD, required=True),
+    gpus=keys.Key(GPUS, required=True),
+    years=keys.Key(kinds.decimal("years above 0, up to 50", 0.0, 50.0), required=True),
     overhead_ratio=kinds.decimal("a ratio from 0 to 10", -1e-12, 10.0),
 )
 
 
 def _read_purchase(node: Node, place: Place, context: object) -> float | None:
     """USD per GPU and hour of a machine that was bought."""
-    bought = read_complete(_PURCHASE, node, place, "Write {usd: 320000, gpus: 8, years: 4, overhead_ratio: 0.15}.")
+    bought = keys.read_complete(_PURCHASE, node, place, "Write {usd: 320000, gpus: 8, years: 4, overhead_ratio: 0.15}.")
     if bought is None:
         return None
     return purchase_usd_per_gpu_hour(bought["usd"], bought["gpus"], bought["years"], bought.get("overhead_ratio", 0.0))
@@ -288,7 +264,7 @@ def _read_purchase(node: Node, place: Place, context: object) -> float | None:
 
 def _read_names(node: Node, place: Place, kind: Kind[str]) -> list[str]:
     """A name, or a list of them."""
-    names = (value(element, at, kind) for element, at in one_or_several(node, place, "names"))
+    names = (keys.value(element, at, kind) for element, at in keys.one_or_several(node, place, "names"))
     return [name for name in names if name is not None]
 
 
@@ -305,7 +281,6 @@ def _gpu_kind(described: Sequence[GpuSpec]) -> Kind[str]:
             GPU_MODEL.parse(text)
         # a megabyte of tables: only where a price file names a card
         from llm_serving_exporter.facts import loader
-        from llm_serving_exporter.facts.gpus import find
 
         return find(text, (*described, *loader.gpu_catalogue())).name
 
@@ -317,11 +292,11 @@ _SCOPES = {
     "target": Scope.TARGET, "node": Scope.NODE, "gpu_model": Scope.GPU_MODEL, "gpu_name": Scope.GPU_MODEL,
 }  # fmt: skip
 # how much it is, in USD per GPU and hour: exactly one of them
-_AMOUNTS = table(usd_per_gpu_hour=kinds.USD, instance=read_instance_price, purchase=_read_purchase)
+_AMOUNTS = keys.table(usd_per_gpu_hour=kinds.USD, instance=read_instance_price, purchase=_read_purchase)
 _STATEMENT = {
-    **table(target=_read_any_names, node=_read_any_names, gpu_model=_read_names, gpu_name=_read_any_names),
+    **keys.table(target=_read_any_names, node=_read_any_names, gpu_model=_read_names, gpu_name=_read_any_names),
     **_AMOUNTS,
-    **table(rate=_NAME, since=Key(MOMENT, name="from")),
+    **keys.table(rate=_NAME, since=keys.Key(MOMENT, name="from")),
 }
 _HINTS = {
     "usd_per_hour": "Write usd_per_gpu_hour, or instance: {usd_per_hour: 55.04, gpus: 8}.",
@@ -347,17 +322,16 @@ def look_at_prices(
 
     `described`: the GPUs that the configuration describes, which prices may name too.
     """
-    ends: list[str] = []
-
-    def note_end(file: Path) -> str:
-        text = read(file)
-        ends.append(text[-1:])
-        return text
-
+    texts: list[str] = []
     problems: list[Problem] = []
-    book = read_prices(path, Place(path, "", problems), note_end, described)
+
+    def keep(file: Path) -> str:
+        texts.append(read(file))
+        return texts[0]
+
+    book = read_prices(path, Place(path, "", problems), keep, described)
     odd = f"{path}: there is no final newline, so that its last line may be cut short. End it with one."
-    warnings = [odd] if ends and ends[0] not in ("", "\n", "\r") else []
+    warnings = [odd] if texts and not f"\n{texts[0]}".endswith(("\n", "\r")) else []
     if book is not None:
         warnings += [f"{path}: {warning}" for warning in _doubt_pools(book)]
     return PriceReading(book, tuple(problems), tuple(warnings))
@@ -383,9 +357,9 @@ def read_prices(
     document = read_document(path, place, read)
     if document is None:
         return None
-    if is_empty(document):
+    if keys.is_empty(document):
         place.refuse("the file is empty", "Write prices: [{gpu_model: H100 SXM, usd_per_gpu_hour: 2.49}].")
-    section = mapping(document, place, SECTIONS)
+    section = keys.mapping(document, place, SECTIONS)
     rates = _rates(*section.find_key("rates"))
     statements: dict[tuple[Scope, str, float | None], PriceStatement] = {}
     used: dict[str, Rate] = dict(rates)
@@ -400,7 +374,7 @@ def read_prices(
                 )
     if len(statements) > MOST_STATEMENTS:
         place.key("prices").refuse(f"more than {MOST_STATEMENTS} prices", "State them by gpu_model or node.")
-    power = Power(**Section(_POWER, *section.find_key("power")).values)
+    power = Power(**keys.Section(_POWER, *section.find_key("power")).values)
     budget = section.value("budget_usd_per_month", kinds.USD)
     pools, nodes = read_pools(*section.find_key("pools"), gpu), read_nodes(*section.find_key("nodes"))
     if not is_sound():
@@ -409,16 +383,16 @@ def read_prices(
 
 
 def _rates(node: Node | None, place: Place) -> dict[str, Rate]:
-    if node is None or is_empty(node):
+    if node is None or keys.is_empty(node):
         return {}
     rates, example = {}, "Write reserved: {kind: reserved, committed_gpus: 64}."
-    for name, rate_node in free_mapping(node, place, example, form="(name: rate)").items():
+    for name, rate_node in keys.free_mapping(node, place, example, form="(name: rate)").items():
         at = place.key(name)
         if name == RateKind.POOL:
             what = "pool is the rate of the section pools, and what it is stands there"
             at.refuse(what, "Give this one another name.")
             continue
-        section = Section(_RATE, rate_node, at)
+        section = keys.Section(_RATE, rate_node, at)
         given = section.values
         if "kind" not in given and name in set(RateKind):
             given["kind"] = RateKind(name)
@@ -434,21 +408,21 @@ def _statements(
 ) -> Iterator[PriceStatement]:
     is_sound = place.watch()
     if not isinstance(node, dict):
-        what = f"must be a mapping (key: value), not {type_name(node)}"
+        what = f"must be a mapping (key: value), not {keys.type_name(node)}"
         place.refuse(what, "Write {gpu_model: …, usd_per_gpu_hour: …}.")
         return
-    section = mapping(node, place, names_of(_STATEMENT), _HINTS)
-    scopes = pick_given(section, _SCOPES)
+    section = keys.mapping(node, place, keys.names_of(_STATEMENT), _HINTS)
+    scopes = keys.pick_given(section, _SCOPES)
     if len(scopes) != 1:
         what = f"a price is for {'nothing' if not scopes else ' and '.join(scopes)}"
         place.refuse(what, f"Write one of {', '.join(_SCOPES)}; a list of several is allowed.")
         return
-    amounts = pick_given(section, _AMOUNTS)
+    amounts = keys.pick_given(section, _AMOUNTS)
     if len(amounts) != 1:
         what = "no amount is given" if not amounts else f"{' and '.join(amounts)} are given"
         fix = "Write usd_per_gpu_hour: 2.49, or instance: {usd_per_hour: 55.04, gpus: 8}, or purchase: {…}."
         place.refuse(what, fix)
-    given = read_keys(_STATEMENT, section, place, gpu)
+    given = keys.read_keys(_STATEMENT, section, place, gpu)
     name = given.get("rate", RateKind.ON_DEMAND.value)
     rate = rates.get(name) or (Rate(name, RateKind(name)) if name in set(RateKind) else None)
     if rate is None:

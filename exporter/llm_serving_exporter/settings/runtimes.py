@@ -25,24 +25,7 @@ from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.tenants import TenantKind
-from llm_serving_exporter.settings import kinds
-from llm_serving_exporter.settings.keys import (
-    Key,
-    Keys,
-    Members,
-    Reader,
-    elements,
-    free_mapping,
-    is_empty,
-    mapping,
-    mapping_reader,
-    names_of,
-    one_or_several,
-    read_keys,
-    read_values,
-    table,
-    value,
-)
+from llm_serving_exporter.settings import keys, kinds
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.options import ConfigFile
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, did_you_mean, shown
@@ -97,14 +80,14 @@ FLAG = kinds.matching("a flag", r"--?[a-z0-9]+(-[a-z0-9]+)*", "Write one such as
 PATTERN = Kind("a regular expression", _pattern, is_text=True)
 
 
-def texts(kind: Kind[str]) -> Reader:
+def texts(kind: Kind[str]) -> keys.Reader:
     """A text, or a list of them, as a tuple. A bad one is reported and stands as "", so that the places of the others hold."""
 
     def read(node: Node, place: Place, context: object = None) -> tuple[str, ...] | None:
         if isinstance(node, Scalar):
-            text = value(node, place, kind)
+            text = keys.value(node, place, kind)
             return None if text is None else (text,)
-        return tuple(value(element, at, kind) or "" for element, at in elements(node, place, "texts"))
+        return tuple(keys.value(element, at, kind) or "" for element, at in keys.elements(node, place, "texts"))
 
     return read
 
@@ -114,26 +97,26 @@ def _is_none(node: Node | None) -> bool:
     return isinstance(node, Scalar) and node.text == "none"
 
 
-def or_none(reader: Reader) -> Reader:
+def or_none(reader: keys.Reader) -> keys.Reader:
     """What `reader` reads, or () of the word `none`."""
     return lambda node, place, context: () if _is_none(node) else reader(node, place, context)
 
 
-def _by_name(reads: Kind[str] | Reader, example: str) -> Reader:
+def _by_name(reads: Kind[str] | keys.Reader, example: str) -> keys.Reader:
     """A mapping whose keys the user chooses, to what `reads` makes of each value."""
-    return mapping_reader(reads, _WORDS, form=f"such as {example}")
+    return keys.mapping_reader(reads, _WORDS, form=f"such as {example}")
 
 
 def values(node: Node, place: Place, context: object = None) -> frozenset[str]:
     """A text, or a list of them, as a set; "" is one of them where it is written."""
     if not isinstance(node, Scalar):
-        return frozenset(read_values(node, place, LABEL_VALUE, "label values"))
-    text = value(node, place, LABEL_VALUE)
+        return frozenset(keys.read_values(node, place, LABEL_VALUE, "label values"))
+    text = keys.value(node, place, LABEL_VALUE)
     return frozenset(() if text is None else (text,))
 
 
 def _seconds(node: Node, place: Place, context: object) -> tuple[float, ...]:
-    return tuple(read_values(node, place, NUMBER, "seconds"))
+    return tuple(keys.read_values(node, place, NUMBER, "seconds"))
 
 
 LABEL_VALUES = _by_name(values, '{source: [compute, ""]}')
@@ -149,7 +132,7 @@ def _refuse_absent(node: Node, place: Place, fixes: Mapping[str, str]) -> None:
 
 def flags(node: Node, place: Place, context: object = None) -> Flags | None:
     """Flags of a command line: {batch_limit, unless, bounds, source}."""
-    section = mapping(node, place, ("batch_limit", "unless", "bounds", "source"))
+    section = keys.mapping(node, place, ("batch_limit", "unless", "bounds", "source"))
     _refuse_absent(node, place, {"batch_limit": "Write the flag that says how many requests run at once."})
     by_key = {key: texts(FLAG)(child, place.key(key), None) or () for key, child in section.items() if key != "source"}
     source = section.value("source", PROSE) or ""
@@ -159,13 +142,13 @@ def flags(node: Node, place: Place, context: object = None) -> Flags | None:
 def series_patterns(node: Node, place: Place, context: object = None) -> tuple[dict[str, str], ...]:
     """Mappings of labels to regular expressions."""
     read = _by_name(PATTERN, '{user_agent: "probe/.*"}')
-    return tuple(read(child, at, None) for child, at in elements(node, place, "mappings"))
+    return tuple(read(child, at, None) for child, at in keys.elements(node, place, "mappings"))
 
 
 def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind, tuple[str, ...]]:
     """Labels that name a tenant, by what it is."""
     by_kind: dict[TenantKind, tuple[str, ...]] = {}
-    for name, child in free_mapping(node, place, _WORDS, form="such as {team: [team_alias, team]}").items():
+    for name, child in keys.free_mapping(node, place, _WORDS, form="such as {team: [team_alias, team]}").items():
         at = place.key(name)
         labels = texts(LABEL)(child, at, None)
         kind = kinds.member("kind of tenant", TenantKind).read(name, at)
@@ -185,7 +168,7 @@ def respelt(node: Node, place: Place, context: object = None) -> tuple[tuple[str
 
 def named_label(node: Node, place: Place, context: object = None) -> tuple[str, str] | None:
     """A sample and one of its labels, written {name: …, label: …}."""
-    section = mapping(node, place, ("name", "label"))
+    section = keys.mapping(node, place, ("name", "label"))
     name = section.value("name", SAMPLE)
     label = section.value("label", LABEL)
     _refuse_absent(node, place, dict.fromkeys(("name", "label"), "Write {name: acme_info, label: block_size}."))
@@ -194,20 +177,22 @@ def named_label(node: Node, place: Place, context: object = None) -> tuple[str, 
 
 def fingerprints(node: Node, place: Place, context: object = None) -> tuple[Fingerprint, ...]:
     """Names, or {all_of, none_of}; one alone needs no list."""
-    return tuple(_fingerprint(element, at) for element, at in one_or_several(node, place, "samples"))
+    return tuple(_fingerprint(element, at) for element, at in keys.one_or_several(node, place, "samples"))
 
 
 def _fingerprint(node: Node, place: Place) -> Fingerprint:
     if isinstance(node, Scalar):
         return Fingerprint((_mark(node, place),))
-    section = mapping(node, place, ("all_of", "none_of"), dict.fromkeys(("name", "label"), "Write it below all_of."))
+    section = keys.mapping(
+        node, place, ("all_of", "none_of"), dict.fromkeys(("name", "label"), "Write it below all_of.")
+    )
     marks = {key: [_mark(*item) for item in section.elements(key, "samples")] for key in section}
     return Fingerprint(tuple(marks.get("all_of", ())), tuple(marks.get("none_of", ())))
 
 
 def _mark(node: Node, place: Place) -> Mark:
     if isinstance(node, Scalar):
-        return Mark(value(node, place, SAMPLE) or "")
+        return Mark(keys.value(node, place, SAMPLE) or "")
     label = named_label(node, place)
     return Mark(*label) if label is not None else Mark("")
 
@@ -222,7 +207,7 @@ _HOOKS = kinds.choice("name of hooks", tuple(HOOKS))
 _TEXT = re.compile(r"\$([a-z][a-z0-9_]*)")
 
 # by column of Row; `field` is the other
-ROW_COLUMNS = table(
+ROW_COLUMNS = keys.table(
     samples=texts(SAMPLE),
     reads=kinds.member("way of reading", Reads),
     where=LABEL_VALUES,
@@ -248,7 +233,7 @@ ROW_COLUMNS = table(
     proof=CONDITION,
     quality=_QUALITY,
     multiprocess_quality=_QUALITY,
-    refresh_seconds=Key(kinds.DURATION, name="refresh"),
+    refresh_seconds=keys.Key(kinds.DURATION, name="refresh"),
     freezes=kinds.BOOLEAN,
     decode_only=kinds.BOOLEAN,
     born_at_first_event=kinds.BOOLEAN,
@@ -256,7 +241,7 @@ ROW_COLUMNS = table(
     caveat=PROSE,
     source=PROSE,
 )
-ROW_KEYS = ("field", "as", *names_of(ROW_COLUMNS))
+ROW_KEYS = ("field", "as", *keys.names_of(ROW_COLUMNS))
 _ROW_HINTS = {
     **dict.fromkeys(("name", "sample", "metric", "metrics"), "Write field: for ours and samples: for the runtime's."),
     "type": "Write reads: value, histogram, mean, labels or text.",
@@ -264,15 +249,15 @@ _ROW_HINTS = {
     "label": "Write labels.",
 }
 # by column of Runtime; the others say what it starts from, or stand for texts of it
-RUNTIME_COLUMNS = table(
+RUNTIME_COLUMNS = keys.table(
     title=PROSE,
-    kind=Key(_PAGE, name="page"),
+    kind=keys.Key(_PAGE, name="page"),
     paths=texts(kinds.URL_PATH),
     health=kinds.URL_PATH,
     prefixes=or_none(texts(SAMPLE)),
     fingerprints=fingerprints,
-    model_labels=Key(texts(LABEL), name="model_label"),
-    engine_labels=Key(texts(LABEL), name="engine_label"),
+    model_labels=keys.Key(texts(LABEL), name="model_label"),
+    engine_labels=keys.Key(texts(LABEL), name="engine_label"),
     replica_label=LABEL,
     rank_labels=texts(LABEL),
     only=LABEL_VALUES,
@@ -299,7 +284,7 @@ RUNTIME_COLUMNS = table(
     covered=PROSE,
     recorded=or_none(texts(PROSE)),
 )
-RUNTIME_KEYS = ("name", "based_on", "hooks", "texts", "source", *names_of(RUNTIME_COLUMNS), "rows")
+RUNTIME_KEYS = ("name", "based_on", "hooks", "texts", "source", *keys.names_of(RUNTIME_COLUMNS), "rows")
 _CODE = (
     "It takes code, which a configuration file cannot hold: start from a built-in table by based_on, or add a table."
 )
@@ -314,7 +299,7 @@ _RUNTIME_HINTS = {
     "fingerprint": "Write fingerprints.",
     "fields": "Write rows.",
 }
-_NAMES = {key.field: key.name for keys in (ROW_COLUMNS, RUNTIME_COLUMNS) for key in keys.values()}
+_NAMES = {key.field: key.name for columns in (ROW_COLUMNS, RUNTIME_COLUMNS) for key in columns.values()}
 _JOINED = ("prefixes", "ignored", "respelt")  # a fork's own entries come before those of its base
 
 
@@ -332,7 +317,7 @@ def read_runtimes(file: ConfigFile, builtin: Mapping[str, Runtime]) -> Configure
     places: dict[str, Place] = {}
     prints: dict[Fingerprint, Place] = {}
     warnings: list[str] = []
-    for node, at in elements(*file.find_key("runtimes"), "mappings such as {name: acme, rows: […]}"):
+    for node, at in keys.elements(*file.find_key("runtimes"), "mappings such as {name: acme, rows: […]}"):
         before = len(at.problems)
         table, faulty = _read(node, at, builtin)
         if table.name in builtin:
@@ -364,7 +349,7 @@ def read_table(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> Runt
 
 def _read(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Runtime, list[Fault]]:
     """The table and what is wrong with it. What could not be read is as if it were not given."""
-    section = fill_texts(mapping(node, place, RUNTIME_KEYS, _RUNTIME_HINTS), place)
+    section = fill_texts(keys.mapping(node, place, RUNTIME_KEYS, _RUNTIME_HINTS), place)
     _refuse_absent(node, place, {"name": "Write the word that targets have as their runtime."})
     name = section.value("name", _NAME) or ""
     base = _find_builtin(*section.find_key("based_on"), builtin)
@@ -407,22 +392,22 @@ def _read(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Run
 def _find_builtin(node: Node | None, place: Place, builtin: Mapping[str, Runtime]) -> Runtime | None:
     if node is None:
         return None
-    return builtin.get(value(node, place, kinds.choice("runtime with a built-in table", tuple(builtin))) or "")
+    return builtin.get(keys.value(node, place, kinds.choice("runtime with a built-in table", tuple(builtin))) or "")
 
 
-def fill_texts(section: Members, place: Place) -> Members:
+def fill_texts(section: keys.Members, place: Place) -> keys.Members:
     """The keys of a table but for `texts`, with the text of that name in place of each `$name`."""
     if "texts" not in section:
         return section
     by_name: dict[str, str] = {}
     at = place.key("texts")
     form = "such as {at_end: Booked when a request ends.}"
-    for name, node in free_mapping(section["texts"], at, _WORDS, form=form).items():
+    for name, node in keys.free_mapping(section["texts"], at, _WORDS, form=form).items():
         if not _TEXT.fullmatch(f"${name}"):
             at.key(name).refuse(f"{shown(name)} is not a name for a text", "Write lower-case letters, digits and _.")
-        by_name[name] = value(_fill(node, at.key(name), by_name), at.key(name), PROSE) or ""
+        by_name[name] = keys.value(_fill(node, at.key(name), by_name), at.key(name), PROSE) or ""
     filled = {key: _fill(node, place.key(key), by_name) for key, node in section.items() if key != "texts"}
-    return Members(filled, place)
+    return keys.Members(filled, place)
 
 
 def _fill(node: Node, place: Place, by_name: Mapping[str, str]) -> Node:
@@ -460,7 +445,7 @@ def _rows(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Row
     """One row, or those that another table has for the field."""
     if not isinstance(node, dict) or "as" not in node:
         return (_row(node, place),)
-    section = mapping(node, place, ("field", "as"))
+    section = keys.mapping(node, place, ("field", "as"))
     field = section.value("field", _FIELD)
     other = _find_builtin(*section.find_key("as"), builtin)
     rows = tuple(row for row in other.rows if row.field == field) if other is not None else ()
@@ -470,19 +455,19 @@ def _rows(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Row
 
 
 def _row(node: Node, place: Place) -> Row:
-    section = mapping(node, place, ROW_KEYS, _ROW_HINTS)
+    section = keys.mapping(node, place, ROW_KEYS, _ROW_HINTS)
     fixes = {"field": "Write one such as decode_tokens_total.", "samples": "Write what the field is read from."}
     _refuse_absent(node, place, fixes)
     field = section.value("field", _FIELD) or ""
     return Row(field, **{"samples": (), **_read_columns(section, place, ROW_COLUMNS)})
 
 
-def _read_columns(section: Mapping[str, Node], place: Place, keys: Keys) -> dict[str, Any]:
+def _read_columns(section: Mapping[str, Node], place: Place, columns: keys.Keys) -> dict[str, Any]:
     """What a mapping sets, by column. An empty key is reported alike, whatever it should hold."""
-    empty = [key.name for key in keys.values() if key.name in section and is_empty(section[key.name])]
+    empty = [key.name for key in columns.values() if key.name in section and keys.is_empty(section[key.name])]
     for name in empty:
         place.key(name).refuse("the key has no value", "Write one, or remove the line.")
-    return read_keys(keys, {name: content for name, content in section.items() if name not in empty}, place)
+    return keys.read_keys(columns, {name: content for name, content in section.items() if name not in empty}, place)
 
 
 def _report(faulty: Sequence[Fault], node: Node, place: Place, before: int) -> None:

@@ -14,22 +14,9 @@ from typing import Any
 
 from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.target import ModelSettings, Role, Secret
-from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings import identity, kinds
 from llm_serving_exporter.settings.facts import GPU_COUNT, GPU_NAME, MODEL_NAME, read_gpu_model, read_model
 from llm_serving_exporter.settings.http import Auth, Tls, read_auth, read_headers, read_tls
-from llm_serving_exporter.settings.identity import (
-    CONTAINER,
-    INSTANCE_TYPE,
-    NAMESPACE,
-    NODE,
-    POD,
-    PROVIDER_ID,
-    REGION,
-    WORKLOAD,
-    WORKLOAD_KIND,
-    merge_labels,
-    read_own_labels,
-)
 from llm_serving_exporter.settings.keys import is_empty, keys_of, read_values, refuse_repeats, value
 from llm_serving_exporter.settings.kinds import Kind, ServerAddress, parse_url
 from llm_serving_exporter.settings.options import Context, TargetKey, target_key
@@ -70,7 +57,7 @@ def _read_nodes(node: Node, place: Place, context: Context) -> tuple[str, ...] |
     """The names of nodes; None for an empty key."""
     if is_empty(node):
         return None
-    names = tuple(read_values(node, place, NODE, "node names"))
+    names = tuple(read_values(node, place, identity.NODE, "node names"))
     refuse_repeats(names, place, "node")
     return names
 
@@ -143,28 +130,28 @@ class TargetSettings:
         label="group",
     )
     namespace: str | None = target_key(
-        NAMESPACE, "Of its pod. With `pod` it gives the target its default name.", label="namespace"
+        identity.NAMESPACE, "Of its pod. With `pod` it gives the target its default name.", label="namespace"
     )
-    pod: str | None = target_key(POD, "The name of its pod.", label="pod", in_defaults=False)
-    container: str | None = target_key(CONTAINER, "The engine's container in the pod.", label="container")
+    pod: str | None = target_key(identity.POD, "The name of its pod.", label="pod", in_defaults=False)
+    container: str | None = target_key(identity.CONTAINER, "The engine's container in the pod.", label="container")
     workload: str | None = target_key(
-        WORKLOAD, "What owns its pod and outlives it: a Deployment, a LeaderWorkerSet.", label="workload"
+        identity.WORKLOAD, "What owns its pod and outlives it: a Deployment, a LeaderWorkerSet.", label="workload"
     )
     workload_kind: str | None = target_key(
-        WORKLOAD_KIND, "The kind of `workload`, as Kubernetes writes it.", label="workload_kind"
+        identity.WORKLOAD_KIND, "The kind of `workload`, as Kubernetes writes it.", label="workload_kind"
     )
     provider_id: str | None = target_key(
-        PROVIDER_ID, "What the cloud calls the machine that it runs on.", label="provider_id"
+        identity.PROVIDER_ID, "What the cloud calls the machine that it runs on.", label="provider_id"
     )
-    region: str | None = target_key(REGION, "Where that machine is.", label="region")
-    instance_type: str | None = target_key(INSTANCE_TYPE, "What kind of machine it is.", label="instance_type")
+    region: str | None = target_key(identity.REGION, "Where that machine is.", label="region")
+    instance_type: str | None = target_key(identity.INSTANCE_TYPE, "What kind of machine it is.", label="instance_type")
     labels: tuple[tuple[str, str], ...] | None = target_key(
-        read_own_labels,
+        identity.read_own_labels,
         "Labels of its own, at most 32: `{team: search}`. They stand on `target_info`, and on every series of the target where "
         "[target_labels](#labels-of-targets) names them. Those of `target_defaults` are added.",
     )
     # the reader of targets turns it into `nodes`
-    node: str | None = target_key(NODE, "The node of the replica.", label="node")
+    node: str | None = target_key(identity.NODE, "The node of the replica.", label="node")
     nodes: tuple[str, ...] | None = target_key(
         _read_nodes, "The nodes of a replica that spans several, first the one that its address is on."
     )
@@ -261,7 +248,7 @@ class TargetSettings:
         """
         stated = self.stated
         if self.labels is not None:
-            stated["labels"] = merge_labels(self.labels, under.labels)
+            stated["labels"] = identity.merge_labels(self.labels, under.labels)
         return replace(under, **stated)
 
     @property

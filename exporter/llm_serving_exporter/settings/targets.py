@@ -9,11 +9,11 @@ from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, Rat
 from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.target import ExpectedReplicas, HttpSettings, Identity, Role, Target
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings import keys, kinds
 from llm_serving_exporter.settings.checks import Placed
 from llm_serving_exporter.settings.config import TARGET, TARGET_GPU_COUNT, TARGET_GPU_MODEL, TARGET_GPU_PRICE
 from llm_serving_exporter.settings.facts import MODEL_NAME, check_gpu_model
-from llm_serving_exporter.settings.http import NO_SECRETS, Auth, Tls, plain_headers
+from llm_serving_exporter.settings.http import NO_SECRETS, PROMETHEUS_HINTS, Auth, Tls, plain_headers
 from llm_serving_exporter.settings.identity import (
     FLEET_KEYS,
     build_identity,
@@ -21,19 +21,6 @@ from llm_serving_exporter.settings.identity import (
     keep_own_labels,
     place_locally,
     read_own_labels,
-)
-from llm_serving_exporter.settings.keys import (
-    Key,
-    Keys,
-    elements,
-    free_mapping,
-    is_empty,
-    mapping,
-    names_of,
-    read_complete,
-    read_keys,
-    table,
-    value,
 )
 from llm_serving_exporter.settings.kinds import URL, Kind, ServerAddress
 from llm_serving_exporter.settings.options import ConfigFile, Context, Host, Settings, TargetKey
@@ -52,12 +39,9 @@ _HINTS = {
     **dict.fromkeys(
         ("bearer_token", "api_key"), f"{NO_SECRETS} auth: {{bearer_token_file: …}} or {{bearer_token_env: …}}."
     ),
-    "bearer_token_file": "Write it below auth: auth: {bearer_token_file: …}.",
+    **PROMETHEUS_HINTS,
     "bearer_token_env": "Write it below auth: auth: {bearer_token_env: …}.",
     "password": f"{NO_SECRETS} auth: {{basic: {{username: …, password_file: …}}}}.",
-    "authorization": "Write auth: {bearer_token_file: …} or auth: {bearer_token_env: …}.",
-    "basic_auth": "Write auth: {basic: {username: …, password_file: …}}.",
-    "tls_config": "Write tls: {ca_file: …}.",
     "scheme": "The scheme is part of the URL: url: https://….",
     "scrape_interval": "Write interval.",
     "scrape_timeout": "Write timeout.",
@@ -72,7 +56,7 @@ def read_target(node: Node, place: Place, context: Context) -> TargetSettings | 
     """One element of `targets:`: a mapping, or just a URL. None where it has no usable URL, which is then reported."""
     if isinstance(node, Scalar) and node.kind == "text":
         return read_target_url(node.text, place)
-    section = mapping(node, place, names_of(TARGET_KEYS), _HINTS)
+    section = keys.mapping(node, place, keys.names_of(TARGET_KEYS), _HINTS)
     if "url" not in section:
         if isinstance(node, dict):
             place.refuse("url is missing", "Write one such as url: http://localhost:8000.")
@@ -97,16 +81,16 @@ def read_target_url(url: str, place: Place) -> TargetSettings | None:
 def read_defaults(node: Node | None, place: Place, context: Context) -> TargetSettings:
     """`target_defaults:` or `defaults:` of a section of discovery: every setting but name, url and GPUs by name."""
     hints = _HINTS | dict.fromkeys(("name", "url"), "Only a target itself can have it.")
-    settings = _read_settings(IN_DEFAULTS, mapping(node, place, names_of(IN_DEFAULTS), hints), place, context)
+    settings = _read_settings(IN_DEFAULTS, keys.mapping(node, place, keys.names_of(IN_DEFAULTS), hints), place, context)
     if settings.gpus:
         place.key("gpus").refuse("defaults cannot claim GPUs", "A GPU belongs to one target: write gpus there.")
     return settings
 
 
 def _read_settings(
-    keys: Mapping[str, TargetKey], section: Mapping[str, Node], place: Place, context: Context
+    declared: Mapping[str, TargetKey], section: Mapping[str, Node], place: Place, context: Context
 ) -> TargetSettings:
-    settings = TargetSettings(**read_keys(keys, section, place, context))
+    settings = TargetSettings(**keys.read_keys(declared, section, place, context))
     if "node" in section and "nodes" in section:
         place.refuse("both node and nodes are given", "Keep one of them.")
     return settings if settings.node is None else replace(settings, node=None, nodes=(settings.node,))
@@ -221,11 +205,11 @@ def choose_nodes(configured: tuple[str, ...] | None, address: ServerAddress | No
 
 _ADDRESS = Kind("an address such as host:8000", str, is_text=True)
 # the scheme is part of a target's URL, so that it is no key of a target
-_SCHEME = Key(name="__scheme__", field="scheme", reads=kinds.choice("scheme", ("http", "https")))
-_LABEL_KEYS: Keys = {
+_SCHEME = keys.Key(name="__scheme__", field="scheme", reads=kinds.choice("scheme", ("http", "https")))
+_LABEL_KEYS: keys.Keys = {
     "scheme": _SCHEME,
     **{
-        attribute: Key(name=key.label, field=attribute, reads=key.label_reads or key.reads)
+        attribute: keys.Key(name=key.label, field=attribute, reads=key.label_reads or key.reads)
         for attribute, key in TARGET_KEYS.items()
         if key.label
     },
@@ -240,8 +224,8 @@ def read_group(
     if not isinstance(node, dict):
         place.refuse("must be a mapping {targets: […], labels: {…}}", "Write targets: and labels:.")
         return []
-    section = mapping(node, place, ("targets", "labels"))
-    if is_empty(section.get("targets")):
+    section = keys.mapping(node, place, ("targets", "labels"))
+    if keys.is_empty(section.get("targets")):
         place.refuse("targets is missing", 'Write targets: ["host:8000"], or [] for none.')
     where = place.key("labels")
     labels = _read_labels(section.get("labels"), where, Context(host, {}, runtimes), notes)
@@ -253,7 +237,7 @@ def read_group(
         where.key("name").refuse("the group has several targets", "A name is for a group of one target.")
     targets = []
     for element, at in addresses:
-        address = _read_address(value(element, at, _ADDRESS), labels.get("scheme", "http"), at)
+        address = _read_address(keys.value(element, at, _ADDRESS), labels.get("scheme", "http"), at)
         if address is not None:
             local = place_locally(identity, address, host)
             name = labels.get("name") or choose_name(local, address, host)
@@ -264,9 +248,9 @@ def read_group(
 
 def _read_labels(node: Node | None, place: Place, context: Context, notes: dict[str, None]) -> dict[str, Any]:
     """What the labels of a group set, by field of a target's settings; `labels` are those of the target's own."""
-    if node is None or is_empty(node):
+    if node is None or keys.is_empty(node):
         return {}
-    labels = free_mapping(node, place, "Known here: model_name.")
+    labels = keys.free_mapping(node, place, "Known here: model_name.")
     texts: dict[str, Node] = {}
     added: list[tuple[str, str]] = []
     for name, content in labels.items():
@@ -282,7 +266,7 @@ def _read_labels(node: Node | None, place: Place, context: Context, notes: dict[
                 texts[name] = Scalar(content.text, "text")
             else:
                 added.append((name, content.text))
-    values = read_keys(_LABEL_KEYS, texts, place, context)
+    values = keys.read_keys(_LABEL_KEYS, texts, place, context)
     values["labels"] = keep_own_labels(added, notes.setdefault)
     return values
 
@@ -303,14 +287,6 @@ def _read_address(text: str | None, scheme: str, place: Place) -> ServerAddress 
 
 # of a price that a flag states: that of a price file which names none
 _STATED_RATE = Rate(RateKind.ON_DEMAND.value, RateKind.ON_DEMAND)
-
-
-def complete_stated_gpus(server: TargetSettings, settings: Settings) -> TargetSettings:
-    """The settings of a server of --target, with what --gpu-model and --gpu-count say."""
-    flags = {"gpu_model": TARGET_GPU_MODEL, "gpu_count": TARGET_GPU_COUNT}
-    return replace(
-        server, **{field: settings[flag.name].value for field, flag in flags.items() if flag.name in settings}
-    )
 
 
 def price_stated_gpus(settings: Settings, targets: Sequence[Placed]) -> PriceBook | None:
@@ -338,10 +314,10 @@ def refuse_stated_gpus(settings: Settings, context: Context) -> None:
 
 # --- the lists of the file ---------------------------------------------------------------------------------------------
 
-_EXPECTED = table(
-    model_name=Key(MODEL_NAME, required=True),
+_EXPECTED = keys.table(
+    model_name=keys.Key(MODEL_NAME, required=True),
     role=ROLE,
-    replicas=Key(kinds.integer(0, 1_000_000), required=True),
+    replicas=keys.Key(kinds.integer(0, 1_000_000), required=True),
     labels=read_own_labels,
     **FLEET_KEYS,
 )
@@ -355,11 +331,13 @@ def read_configured_targets(
     settings: Settings, file: ConfigFile, defaults: TargetSettings, context: Context
 ) -> list[Placed]:
     """The targets that are configured one by one: those of --target where it is given, else those of the file."""
-    entries = [(read_target(node, at, context), at) for node, at in elements(*file.find_key("targets"), "targets")]
+    entries = [(read_target(node, at, context), at) for node, at in keys.elements(*file.find_key("targets"), "targets")]
     if "target" in settings:
         place = settings["target"].place
+        flags = {"gpu_model": TARGET_GPU_MODEL, "gpu_count": TARGET_GPU_COUNT}
+        stated = {field: settings[flag.name].value for field, flag in flags.items() if flag.name in settings}
         servers = (read_target_url(url, place) for url in settings["target"].value)
-        entries = [(complete_stated_gpus(entry, settings), place) for entry in servers if entry is not None]
+        entries = [(replace(entry, **stated), place) for entry in servers if entry is not None]
     return [
         Placed(build_target(entry.completed_by(defaults), at, context.host), at)
         for entry, at in entries
@@ -371,9 +349,9 @@ def read_expected_replicas(file: ConfigFile) -> tuple[ExpectedReplicas, ...]:
     """How many replicas of each model, role and identity are meant to run."""
     expected: dict[tuple[str, str, Identity], ExpectedReplicas] = {}
     example = "Write {model_name: …, role: unified, replicas: 2}."
-    for node, at in elements(*file.find_key("expected_replicas"), "mappings such as {model_name: …, replicas: 2}"):
+    for node, at in keys.elements(*file.find_key("expected_replicas"), "mappings such as {model_name: …, replicas: 2}"):
         is_sound = at.watch()
-        read = read_complete(_EXPECTED, node, at, example, hints=_OF_REPLICAS)
+        read = keys.read_complete(_EXPECTED, node, at, example, hints=_OF_REPLICAS)
         if read is None or not is_sound():
             continue
         model_name, role, identity = read["model_name"], read.get("role", Role.UNIFIED), build_identity(read)

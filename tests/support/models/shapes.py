@@ -70,6 +70,11 @@ def count_layers(shape: Geometry, span: Span) -> int:
     return sum(group.layers for group in shape.attention if group.span is span)
 
 
+def count_kv_read(shape: Geometry, context_tokens: float) -> float:
+    """KV elements that one sequence's decode step reads at a context length, windows and what is picked respected."""
+    return sum(group.layers * group.token_elements * group.tokens_read(context_tokens) for group in shape.attention)
+
+
 # --- counts that were not made here
 
 

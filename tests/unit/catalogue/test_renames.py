@@ -145,15 +145,6 @@ def test_the_old_name_has_one_minor_version(version: str, over: bool) -> None:
     assert Formerly("old", "0.2").is_over(version) is over
 
 
-def test_a_rename_that_says_no_minor_version_or_changes_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="no minor version"):
-        Formerly("old", "0.2.1")
-    with pytest.raises(ValueError, match="has the name that it had"):
-        replace(GAUGE, formerly=Formerly(GAUGE.name, "0.2"))
-    with pytest.raises(ValueError, match="must show in the name as '_ratio'"):
-        replace(GAUGE, formerly=Formerly("prefix_hits", "0.2"))
-
-
 def renames() -> dict[str, Formerly]:
     """Of what is declared now: whole former name -> the rename."""
     found = {

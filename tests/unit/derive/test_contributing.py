@@ -57,16 +57,16 @@ def blocks(language: str) -> list[str]:
     return [dedent(found) for found in re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)]
 
 
-def changed(path: Path, above: str, code: str, diff: str) -> None:
-    """Puts the code above a line of the file and makes the change that the diff shows."""
+def changed(path: Path, above: str, code: str, diff: str = "") -> None:
+    """Puts the code above a line of the file and makes the change that the diff shows, if there is one."""
     text = path.read_text()
     assert text.count(f"\n{above}") == 1
     text = text.replace(f"\n{above}", f"\n{code}\n\n{above}")
     lines = diff.splitlines(keepends=True)
     before = "".join(line[1:] for line in lines if not line.startswith("+"))
     after = "".join(line[1:] for line in lines if not line.startswith("-"))
-    assert text.count(before) == 1
-    path.write_text(text.replace(before, after))
+    assert not diff or text.count(before) == 1
+    path.write_text(text.replace(before, after) if diff else text)
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +76,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package = folder / "llm_serving_exporter"
     shutil.copytree(ROOT / "exporter" / "llm_serving_exporter", package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "docs", folder / "docs")  # a part of them is generated
-    (row, declaration), (in_rows, in_derived) = blocks("python"), blocks("diff")
+    (row, declaration), (in_rows,) = blocks("python"), blocks("diff")
     changed(package / "derive" / "batch.py", "ROWS = (", row, in_rows)
-    changed(package / "catalogue" / "derived.py", "DERIVED = (", declaration, in_derived)
+    changed(package / "catalogue" / "derived.py", "KV_CACHE_USED_TOKENS = _derived(", declaration)
     return folder
 
 

@@ -199,6 +199,22 @@ def test_a_poll_has_samples(name: str) -> None:
         assert all(poll.read(answer) for answer in ANSWERS[name][poll.path])
 
 
+@EACH
+@check_rows(
+    "answer",
+    [None, 7, [], "x", "{", {}, {"data": 3}, {"data": [3, {}, {"id": 4}]}, {"version": []}, {"models": 3}, {"current_load": "0.5"},
+     {"loads": [[], {"max_running_requests": "9"}]}, [1], [{"is_processing": 1}], {"vllm_config": {"scheduler_config": []}},
+     {"tp_size": True, "dp_size": "2"}, {"internal_states": [None, 3], "dp_size": 0, "max_running_requests": True},
+     {"data": [5, {"id": "m", "parent": "base", "stats": {"queue_absolute": "many", "batch_size": True}}]}],
+)  # fmt: skip
+def test_an_answer_that_says_nothing_changes_nothing(name: str, answer: object) -> None:
+    # SGLang's list of arguments says that one server speaks for all ranks, whatever is in it
+    before = ServerFacts(version="1.3.0", model_names=("m",), all_ranks_shown=True)
+    assert [endpoint.path for endpoint in RUNTIMES[name].endpoints if endpoint.read(answer, before) != before] == []
+    assert [poll.path for poll in RUNTIMES[name].polls if poll.read(answer)] == []
+    assert not any(is_its(answer) for _, is_its in RUNTIMES[name].shows if not isinstance(answer, dict))
+
+
 Place = tuple[str | int, ...]
 
 

@@ -15,7 +15,6 @@ from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
-from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
 TGI = RUNTIMES["tgi"]
@@ -187,15 +186,6 @@ def test_info_before_2_3_says_dtype_and_may_say_the_batch_limit() -> None:
     facts = read_tgi_info(old, ServerFacts())
     assert (facts.dtype, facts.batch_limit_requests, facts.version) == ("float16", 48, "2.2.0")
     assert read_tgi_info({**old, "max_batch_size": None}, ServerFacts()).batch_limit_requests is None
-
-
-@check_rows(
-    "answer", [None, [], "x", {}, {"model_id": 3, "max_total_tokens": True}, {"model_id": "m", "max_total_tokens": -1}]
-)
-def test_any_json_is_borne(answer: object) -> None:
-    facts = read_tgi_info(answer, ServerFacts())
-    assert facts.context_limit_tokens == {}
-    assert facts.batch_limit_requests is None
 
 
 # --- Text Embeddings Inference's traps, one by one. Pages are made from the facts (runtimes-others 4) ---

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from llm_serving_exporter.engines.hooks.others import is_infinity, read_infinity_models, read_infinity_queue
+from llm_serving_exporter.engines.hooks.others import is_infinity, read_infinity_models
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.record import name_fields
@@ -131,21 +131,6 @@ def test_the_pending_results_are_not_taken_for_running_requests() -> None:
     }
     assert pending == {0}
     assert "requests_running" in RUNTIME.missing
-
-
-@check_rows(
-    "answer",
-    [
-        None,
-        3,
-        "x",
-        [],
-        {"data": 5},
-        {"data": [5, {"id": 7}, {"id": "m", "stats": {"queue_absolute": "many", "batch_size": True}}]},
-    ],
-)
-def test_odd_json_gives_no_samples(answer: object) -> None:
-    assert read_infinity_queue(answer) == ()
 
 
 def test_a_list_of_no_models_is_nothing() -> None:

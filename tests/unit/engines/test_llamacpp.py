@@ -75,11 +75,6 @@ def test_what_comes_late_is_said_to() -> None:
     assert snapshot.significant_digits == 6
 
 
-def test_a_new_family_is_noticed() -> None:
-    new = "# TYPE llamacpp:gpu_memory_bytes gauge\nllamacpp:gpu_memory_bytes 1\n"
-    assert snapshot_of(IDLE + new, runtime=RUNTIME).unmapped_families == ("llamacpp:gpu_memory_bytes",)
-
-
 def test_gauges_that_every_scrape_resets_and_the_false_counter_are_never_used() -> None:
     lines = [
         f"{line.rsplit(' ', 1)[0]} 777777"
@@ -160,13 +155,6 @@ def test_fields_of_slots_that_a_build_lacks_are_left_out_alone() -> None:
     assert {key.name for key, _ in read_slots(without_decoded)} == {CAPACITY, USED}
     without_state = [{k: v for k, v in slot.items() if k != "is_processing"} for slot in slots(80)]
     assert read_slots(without_state) == ()
-
-
-@check_rows(
-    "answer", [None, 3, "x", {}, [], [None], [1], [{"is_processing": 1}], [{"n_ctx": "big"}], {"error": {"code": 501}}]
-)
-def test_slots_of_any_other_json_say_nothing(answer: object) -> None:
-    assert read_slots(answer) == ()
 
 
 @check_rows("wrong", [-1, True, "9", None, 1e300, float("nan"), [1]])

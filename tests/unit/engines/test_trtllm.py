@@ -165,18 +165,6 @@ trtllm_kv_cache_config_info{{{P},cache_dtype="fp8",page_size="32"}} 1.0
     assert (engine.context_limit_tokens, engine.kv_cache_dtype, engine.kv_block_tokens) == (32768, "fp8", 32)
 
 
-def test_a_new_family_is_noticed() -> None:
-    new = snapshot_of(f"# TYPE trtllm_new gauge\ntrtllm_num_requests_running{{{P}}} 1\n", runtime=RUNTIME)
-    assert new.unmapped_families == ("trtllm_new",)
-
-
-@check_rows("answer", [None, 7, [], "x", {}, {"data": 3}, {"data": [3, {}, {"id": 4}]}, {"version": []}])
-def test_side_endpoints_that_say_nothing_change_nothing(answer: object) -> None:
-    known = ServerFacts(version="1.3.0", model_names=("m",))
-    assert read_version(answer, known) == known
-    assert read_model_names(answer, known) == known
-
-
 def test_side_endpoints() -> None:
     assert read_version({"version": "1.3.0rc9"}, ServerFacts()).version == "1.3.0rc9"
     many = {"data": [{"id": f"m{number}"} for number in range(MAX_MODELS + 5)]}

@@ -333,7 +333,7 @@ def test_a_kv_cache_cut_by_decode_context_parallelism_holds_as_many_times_more()
     assert read(',kv_cache_size_tokens="1723584"', parts=2) == (1_723_584, 32)
 
 
-def test_endpoints_are_read_from_a_real_server_and_survive_anything() -> None:
+def test_endpoints_are_read_from_a_real_server() -> None:
     members = recording("vllm-0.32").members
     import json
 
@@ -342,29 +342,11 @@ def test_endpoints_are_read_from_a_real_server_and_survive_anything() -> None:
         VLLM.endpoints, ("version", "v1_models", "server_info_config_format_json"), strict=True
     ):
         facts = endpoint.read(json.loads(members[f"endpoints/{member}.body"]), facts)
-        for answer in (
-            None,
-            [],
-            3,
-            "x",
-            {},
-            {"version": 3},
-            {"data": [None, {"id": 1}]},
-            {"vllm_config": {"scheduler_config": []}},
-        ):
-            endpoint.read(answer, facts)
     assert facts == ServerFacts(
         "0.32.0", {"tiny-llama": 2048}, 16, 1, 1, 1, 1, 1,
         experts_spread=False, model_roots={"tiny-llama": "/models/tiny-llama-mid"}, dtype="torch.bfloat16", quantization="",
         kv_cache_dtype="auto", state_dtype="float32", batched_tokens_limit=1024, speculation=False,
     )  # fmt: skip
-
-
-def test_a_new_family_is_noticed() -> None:
-    snapshot = snapshot_of(
-        f"# TYPE vllm:brand_new_total counter\nvllm:brand_new_total 1\nvllm:num_requests_running{{{L}}} 0\n"
-    )
-    assert snapshot.unmapped_families == ("vllm:brand_new_total",)
 
 
 def test_finished_requests_of_vllm_itself_keep_their_label() -> None:

@@ -13,6 +13,7 @@ from tests.support.models.shapes import (
     Config,
     config_of,
     count,
+    count_kv_read,
     count_layers,
     find_module,
     nested,
@@ -81,7 +82,7 @@ def test_what_holds_for_every_model(config: Config) -> None:
         assert group.heads >= group.kv_heads
         assert (group.top_entries is not None) == (group.span is Span.SPARSE)
         assert (group.window_tokens is not None) == (group.span in (Span.SLIDING, Span.CHUNKED))
-    assert shape.kv_elements_read(1_000_000) >= shape.kv_elements_read(1_000)
+    assert count_kv_read(shape, 1_000_000) >= count_kv_read(shape, 1_000)
     routed = [module for module in shape.modules if module.part is Part.EXPERT]
     assert {(module.copies, module.per_token) for module in routed} <= {(shape.experts, shape.experts_per_token)}
     # each layer with experts has a router that scores them all
@@ -507,5 +508,5 @@ def test_counts_add_up_and_reads_grow_with_context(
     assert sum(group.layers for group in shape.attention) == layers
     assert shape.kv_elements_stored() == layers * 2 * kv_heads * head_size
     short, long = sorted(contexts)
-    assert 0 <= shape.kv_elements_read(short) <= shape.kv_elements_read(long)
-    assert shape.kv_elements_read(long) <= shape.kv_elements_stored() * long * (1 + 1e-12)
+    assert 0 <= count_kv_read(shape, short) <= count_kv_read(shape, long)
+    assert count_kv_read(shape, long) <= shape.kv_elements_stored() * long * (1 + 1e-12)

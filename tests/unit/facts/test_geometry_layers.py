@@ -10,7 +10,16 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import quantisation
 from llm_serving_exporter.facts.architectures import embeds, geometry, without_lm_head
 from llm_serving_exporter.model.shape import AttentionLayers, Geometry, Indexer, ModelFacts, Part, RecurrentLayers, Span
-from tests.support.models.shapes import Config, config_of, count_layers, find_module, nested, odd, shape_of
+from tests.support.models.shapes import (
+    Config,
+    config_of,
+    count_kv_read,
+    count_layers,
+    find_module,
+    nested,
+    odd,
+    shape_of,
+)
 from tests.support.rows import check_rows
 
 
@@ -32,7 +41,7 @@ def reading(shape: Geometry, span: Span) -> AttentionLayers:
 )
 def test_kv_read_at_1k_8k_32k_128k(name: str, megabytes: list[float]) -> None:
     """Facts table B.9, rounded as there, bf16."""
-    read = [shape_of(name).kv_elements_read(context) * 2 / 1e6 for context in (1024, 8192, 32768, 131072)]
+    read = [count_kv_read(shape_of(name), context) * 2 / 1e6 for context in (1024, 8192, 32768, 131072)]
     assert [round(value, 1) for value in read] == megabytes
 
 
@@ -71,8 +80,8 @@ def test_llama_4_reads_chunks_in_three_layers_of_four() -> None:
     shape, per_layer = shape_of("Llama-4-Scout"), 2 * 8 * 128
     assert reading(shape, Span.CHUNKED).layers == 36
     # beyond a chunk its layers read no more than one, the full layers all of the context
-    assert shape.kv_elements_read(8192) == 48 * per_layer * 8192
-    assert shape.kv_elements_read(100_000) == per_layer * (12 * 100_000 + 36 * 8192)
+    assert count_kv_read(shape, 8192) == 48 * per_layer * 8192
+    assert count_kv_read(shape, 100_000) == per_layer * (12 * 100_000 + 36 * 8192)
     (alone,) = geometry(nested("Llama-4-Scout", "llama4", attention_chunk_size=None)).attention
     assert (alone.span, alone.layers) == (Span.FULL, 48)
 
@@ -131,7 +140,7 @@ def test_last_layers_of_gemma_read_the_kv_of_earlier_ones(config: Config, own: i
     shape = geometry(config)
     kept, others = ([group for group in shape.attention if group.kept is value] for value in (True, False))
     assert (sum(group.layers for group in kept), sum(group.layers for group in others)) == (own, shared)
-    stored, read = shape.kv_elements_stored(), shape.kv_elements_read(1.0)
+    stored, read = shape.kv_elements_stored(), count_kv_read(shape, 1.0)
     assert stored == sum(group.layers * group.kv_elements for group in kept)
     # kept once, read by each
     assert read - stored == sum(group.layers * group.kv_elements for group in others)
@@ -143,7 +152,7 @@ def test_cross_attention_reads_an_image_and_not_the_context() -> None:
     assert (cross.layers, own.layers) == (8, 32)
     assert cross.encoder_tokens is None
     assert shape.kv_elements_stored() == 32 * 2 * 8 * 128
-    assert shape.kv_elements_read(1000) == 1000 * 32 * 2 * 8 * 128
+    assert count_kv_read(shape, 1000) == 1000 * 32 * 2 * 8 * 128
 
 
 def test_one_kv_head_counts_as_one_for_tensor_parallel_ranks() -> None:
@@ -170,8 +179,8 @@ def test_an_indexer_picks_what_deepseek_v3_2_reads() -> None:
     assert group.indexer == Indexer(61, 132, 2 * 64 * 128)
     assert shape.kv_elements_stored() == 61 * 576
     assert shape.index_bytes_stored() == 61 * 132
-    assert shape.kv_elements_read(1024) == 61 * 576 * 1024
-    assert shape.kv_elements_read(100_000) == shape.kv_elements_read(2048) == 61 * 576 * 2048
+    assert count_kv_read(shape, 1024) == 61 * 576 * 1024
+    assert count_kv_read(shape, 100_000) == count_kv_read(shape, 2048) == 61 * 576 * 2048
 
 
 def test_layers_of_glm_5_2_share_indexers() -> None:
@@ -209,7 +218,7 @@ def test_layers_of_deepseek_v4_compress_the_context(name: str, picked: int, whol
     assert shape.index_bytes_stored() == picked * 132 / 4
     # beyond what is picked only the heavily compressed layers' reads grow
     assert sparse.tokens_read(10**6) == 4 * top
-    grown = shape.kv_elements_read(10**6 + 128) - shape.kv_elements_read(10**6)
+    grown = count_kv_read(shape, 10**6 + 128) - count_kv_read(shape, 10**6)
     assert grown == whole * 512
 
 

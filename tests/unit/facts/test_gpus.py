@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import re
 from contextlib import suppress
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import gpus
-from llm_serving_exporter.facts.gpus import find, match, parse
+from llm_serving_exporter.facts.gpus import find, match
 from llm_serving_exporter.facts.peaks import native
 from llm_serving_exporter.model.shape import Precision
 from tests.support.models.gpucatalogue import CATALOGUE, DOCUMENT, MEBIBYTE, device, instance, row
@@ -371,70 +371,45 @@ def test_an_instance_is_its_gpu_whatever_its_memory(name, pci):
     assert found is row("H100 SXM 80GB")
 
 
-def _without(key):
-    return lambda rows: rows[0].pop(key)
+_FIGURES = {"memory", "bandwidth", "tdp", "nvlink", "pci", *Precision}
+_REQUIRED = {"name", "nvml", "key_words", "words", "pci", "bandwidth_gb_per_second", "source", "confidence", "figures"}
+_NUMBERS = {
+    "memory_mib", "memory_gb", "tdp_watts", "nvlink_gb_per_second", "bandwidth_gb_per_second", "bandwidth_lowest_gb_per_second",
+    "bandwidth_highest_gb_per_second", "bandwidth_tolerance_ratio",
+}  # fmt: skip
+_RATES = {"tflops", "tflops_lowest", "tflops_highest"}
+_TEXTS = {"nvml", "aliases", "source"}
 
 
-def _with(**values):
-    return lambda rows: rows[0].update(values)
+@check_rows("written", DOCUMENT["gpu"], ids=lambda written: written["name"])
+def test_a_row_is_written_as_it_must_be(written):
+    keys = written.keys()
+    assert keys >= _REQUIRED
+    assert keys <= _REQUIRED | _NUMBERS | _RATES | {"vendor", "aliases", "compute_capability"}
+    assert ("memory_mib" in keys) != ("memory_gb" in keys)
+    numbers = [written[key] for key in _NUMBERS & keys] + [
+        rate for key in _RATES & keys for rate in written[key].values()
+    ]
+    assert all(type(number) in (int, float) and 0 < number < 1e9 for number in numbers)
+    assert all(type(device) is int and 0 < device <= 0xFFFF for device in written["pci"])
+    assert all(isinstance(text, str) and text for key in _TEXTS & keys for text in written[key])
+    assert written["source"]
+    assert {*written["source"], *written["figures"].values()} <= DOCUMENT["sources"].keys()
+    assert written["figures"].keys() <= _FIGURES
+    assert written["key_words"]
+    assert re.fullmatch(r"\d+\.\d", written.get("compute_capability", "9.0"))
 
 
-@check_rows(
-    ("damage", "told"),
-    [
-        (_without("name"), r"\[\[gpu\]\] 0 name is missing"),
-        (_without("bandwidth_gb_per_second"), "H100 SXM 80GB: bandwidth_gb_per_second is missing"),
-        (_without("source"), "source is missing"),
-        (_without("memory_mib"), "memory_mib or memory_gb"),
-        (_with(memory_gb=80), "memory_mib or memory_gb"),
-        (_with(bandwidth_gb_per_second=0), "bandwidth_gb_per_second is 0"),
-        (_with(bandwidth_gb_per_second=True), "bandwidth_gb_per_second is True"),
-        (_with(bandwidth_gb_per_second=float("nan")), "bandwidth_gb_per_second is nan"),
-        (_with(tdp_watts="700"), "tdp_watts is '700'"),
-        (_with(nvlink_gb_per_second=-900), "nvlink_gb_per_second is -900"),
-        (_with(tflops={"fp16": 989}), "tflops must have keys of"),
-        (_with(tflops={"bf16": None}), "tflops.bf16 is None"),
-        (_with(tflops=989), "tflops must"),
-        (_with(compute_capability=9.0), "compute_capability is 9.0"),
-        (_with(pci=[0x233010DE]), "pci must be"),
-        (_with(vendor="cerebras"), "vendor is 'cerebras'"),
-        (_with(tflops_highest={"bf16": 989}), "tflops_highest.bf16 must be beyond"),
-        (_with(tflops_lowest={"bf16": 990}), "tflops_lowest.bf16 must be beyond"),
-        (_with(tflops_highest={"fp4": 2000}), "tflops_highest.fp4 must be beyond"),
-        (_with(bandwidth_lowest_gb_per_second=3351), "bandwidth_lowest_gb_per_second must be beyond"),
-        (_with(confidence="sure"), "confidence is 'sure'"),
-        (_with(source=["nowhere"]), "source .*nowhere"),
-        (_with(source=[]), "source .*at least one"),
-        (_with(figures={"fp16": "smi"}), "figures must"),
-        (_with(figures={"bf16": "nowhere"}), "figures must"),
-        (_with(key_words=""), "key_words is ''"),
-        (_with(nvml="H100"), "nvml must be a list"),
-        (_with(bandwith=1), "bandwith is not a known key"),
-        (_with(nvml=["H100 PCIe"]), "H100 PCIe 80GB .*already H100 SXM 80GB's"),
-        (_with(pci=[0x2331]), "H100 PCIe 80GB .*already H100 SXM 80GB's"),
-        (lambda rows: rows.clear(), r"no \[\[gpu\]\] rows"),
-        (lambda rows: rows.insert(0, "H100"), "name is missing"),
-    ],
-)
-def test_a_row_that_is_not_as_it_must_be_is_named(damage, told):
-    document = copy.deepcopy(DOCUMENT)
-    damage(document["gpu"])
-    with pytest.raises(FactsError, match=told) as refused:
-        parse(document)
-    assert str(refused.value).startswith("gpus.toml: ")
-    assert refused.value.reason == "peak_unknown"
+@check_rows("source", DOCUMENT["sources"].values(), ids=lambda source: source["title"])
+def test_a_source_has_a_title_and_a_date(source):
+    assert source["title"]
+    assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", source["date"])
 
 
-@check_rows("sources", [None, {"smi": "text"}, {"smi": {"title": "x"}}, {"smi": {"title": "x", "date": "May"}}])
-def test_sources_need_a_title_and_a_date(sources):
-    with pytest.raises(FactsError, match="sources"):
-        parse({**DOCUMENT, "sources": sources})
-
-
-def test_a_row_may_state_its_own_tolerance():
-    document = copy.deepcopy(DOCUMENT)
-    document["gpu"][0]["bandwidth_tolerance_ratio"] = 0.05
-    assert parse(document)[0].bandwidth_tolerance_ratio == 0.05
+def test_no_two_rows_have_a_name_or_a_device_in_common():
+    forms = [form for spec in CATALOGUE for form in gpus.list_forms(spec)]
+    devices = [device for spec in CATALOGUE for device in set(spec.pci_device_ids)]
+    assert len({*forms, *devices}) == len(forms) + len(devices)
 
 
 # --- the GPU catalogue held against a second source of each figure ---

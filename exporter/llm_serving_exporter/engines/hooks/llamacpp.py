@@ -44,16 +44,12 @@ def _count(value: object) -> float | None:
     return tokens if tokens is not None and 0 <= tokens < MOST_TOKENS else None
 
 
-def _file_name(path: str) -> str:
-    return clean(path.replace("\\", "/").rsplit("/", 1)[-1])
-
-
 def read_props(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/props`: build, slots, context of a slot, and the model by alias and path."""
     props = mapping(answer)
     context = whole(mapping(props.get("default_generation_settings")).get("n_ctx"))
     root = text(props.get("model_path"), LONGEST_PATH)
-    name = text(props.get("model_alias")) or (_file_name(root) if root else None)
+    name = text(props.get("model_alias")) or (clean(re.split(r"[/\\]", root)[-1]) if root else None)
     facts = add_facts(
         facts,
         version=text(props.get("build_info"), 64),

@@ -28,11 +28,6 @@ _REPORTED = {
 }
 
 
-def _passed_on(row: Row) -> bool:
-    """Whether the agent has the row's sample as vLLM has it: others than vLLM's own it lacks, and histograms' sums are made up."""
-    return all(name.startswith("vllm:") and not name.endswith("_sum") for name in row.samples)
-
-
 def _through_ray(row: Row) -> Row:
     live = row.quality is Quality.LIVE and row.reads in (Reads.VALUE, Reads.HISTOGRAM, Reads.PRESENCE)
     return replace(
@@ -53,20 +48,19 @@ def _through_ray(row: Row) -> Row:
 
 def pass_through_ray(table: Runtime, tables: Mapping[str, Runtime]) -> Runtime:
     """The table of vLLM as the agent passes it on; it says nothing of the engines' start, and their API is on another port."""
-    rows = tuple(_through_ray(row) for row in table.rows if _passed_on(row))
+    # the agent lacks others than vLLM's own, and makes histograms' sums up
+    rows = tuple(
+        _through_ray(row)
+        for row in table.rows
+        if all(name.startswith("vllm:") and not name.endswith("_sum") for name in row.samples)
+    )
     lost = {
         "http_responses_total": "the Serve proxy's, not on the agent's page in vLLM's words",
         "batch_limit_requests": "not on the page; the setting",
     }
+    missing = {**lost, **table.missing}
     return replace(
-        table,
-        rows=rows,
-        start_sample=None,
-        rank_labels=(),
-        endpoints=(),
-        shows=(),
-        flags=None,
-        missing={**lost, **table.missing},
+        table, rows=rows, start_sample=None, rank_labels=(), endpoints=(), shows=(), flags=None, missing=missing
     )
 
 

@@ -24,15 +24,11 @@ def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
     limits: dict[str, int] = {}
     roots: dict[str, str] = {}
     for entry in list_models(answer):
-        name, limit, root = (
-            text(entry.get("id")),
-            whole(entry.get("max_model_len")),
-            text(entry.get("root"), LONGEST_PATH),
-        )
+        name, limit = text(entry.get("id")), whole(entry.get("max_model_len"))
         if name is None or limit is None:
             continue
         limits[name] = limit
-        if root is not None:
+        if (root := text(entry.get("root"), LONGEST_PATH)) is not None:
             roots[name] = root
     return add_facts(facts, context_limit_tokens=limits, model_roots={**facts.model_roots, **roots})
 

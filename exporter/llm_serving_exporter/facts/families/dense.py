@@ -209,14 +209,7 @@ FAMILIES: Families = by_type({
         mlp.act_fn.alpha_p, mlp.act_fn.alpha_n  norm  1  every
         """, known=_QK_NORM,
     ),
-    "nanochat": _dense(
-        """
-        *tables
-        *projections bias=attention_bias
-        *plain_mlp up=mlp.fc1 down=mlp.fc2
-        *windows
-        """
-    ),
+    "nanochat": _dense("*tables\n*projections bias=attention_bias\n*plain_mlp up=mlp.fc1 down=mlp.fc2\n*windows"),
     "persimmon": _dense(
         """
         *tables

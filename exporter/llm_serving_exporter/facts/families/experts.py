@@ -96,19 +96,15 @@ def _laguna_groups(look: Look) -> list[Mapping[str, Any]]:
     return groups
 
 
-_BY_ROPE = rules.kinds(
-    {"full_attention": "full", "chunked_attention": "chunked"},
-    # an empty list stands for the default, as for the config class
-    lambda look: look.split(
-        "not no_rope_layers[layer]" if look.fields.listed("no_rope_layers") else "(layer + 1) % no_rope_layer_interval == 0"
-    ),
-)  # fmt: skip
-
-
 def _chunked(look: Look) -> tuple[Layers, ...]:
     """full, chunked: by `layer_types`, else chunked where `no_rope_layers` is 1, else all but every fourth."""
-    chunked: tuple[Layers, ...] = _BY_ROPE(look) if look.fields.has("attention_chunk_size") else (look["every"], ())
-    return chunked
+    if not look.fields.has("attention_chunk_size"):
+        return look["every"], ()
+    # an empty list stands for the default, as for the config class
+    listed = "not no_rope_layers[layer]" if look.fields.listed("no_rope_layers") else None
+    full = listed or "(layer + 1) % no_rope_layer_interval == 0"
+    layers: tuple[Layers, ...] = rules.kinds({"full_attention": "full", "chunked_attention": "chunked"}, full)(look)
+    return layers
 
 
 def _pair(key: str) -> Rule:

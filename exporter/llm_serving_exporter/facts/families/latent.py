@@ -34,13 +34,7 @@ def _latent(
 
 # DeepSeek-V2 and V3, Kimi-K2, GLM-4.7-Flash, Mistral-4
 
-_DEEPSEEK = """
-    *tables
-    *latent
-    *latent_reads
-    *experts
-    *norms
-"""
+_DEEPSEEK = "*tables\n*latent\n*latent_reads\n*experts\n*norms\n"
 
 
 def _ranks(queries: int | None, keys: int, plain: int, rotary: int, value: int) -> Mapping[str, Any]:
@@ -69,13 +63,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "mistral4": {**class_sizes(4096, 12288, 36, 32, 131072), **_ranks(1024, 256, 64, 64, 128), **_sharing(128, 1, 4, 2048, 0)},
 }  # fmt: skip
 # a plain MLP in every layer
-_DENSE = """
-    *tables
-    *latent
-    *latent_reads
-    *mlp
-    *norms
-"""
+_DENSE = "*tables\n*latent\n*latent_reads\n*mlp\n*norms\n"
 
 
 def _unless_plain(defaults: Mapping[str, Any]) -> Callable[[Fields], Family]:
@@ -101,12 +89,7 @@ def _indexing(look: Look) -> tuple[Layers, ...]:
     return look.split(f"max(layer - {first} + 1, 0) % (index_topk_freq | 1) == 0")
 
 
-_SPARSE = """
-    *tables
-    *sparse_latent
-    *experts
-    *norms
-"""
+_SPARSE = "*tables\n*sparse_latent\n*experts\n*norms\n"
 _INDEX: Sizes = {"indexing sharing": rules.kinds(_INDEXERS, _indexing, "indexer_types")}
 
 

@@ -348,10 +348,6 @@ _CONVOLUTIONS = """
 """
 
 
-def _by_indices(look: Look) -> tuple[Layers, Layers]:
-    return look.split("layer in full_attn_idxs") if look.fields.has("full_attn_idxs") else _no_layers(look)
-
-
 def _lfm2_width(look: Look) -> int:
     """The MLP's width: two thirds of what the config says, scaled and rounded up to a multiple, unless it says to take it as it is."""
     fields, stated = look.fields, look.fields.whole("block_ff_dim", "intermediate_size")
@@ -386,7 +382,10 @@ _LFM2_ROWS = (
     + _CONVOLUTIONS
 )
 _LFM2_SIZES: Sizes = {
-    **_SIZES, "full conv": rules.kinds({"full_attention": "full", "conv": "conv"}, _by_indices), "intermediate": _lfm2_width,
+    **_SIZES, "intermediate": _lfm2_width, "full conv": rules.kinds(
+        {"full_attention": "full", "conv": "conv"},
+        lambda look: look.split("layer in full_attn_idxs") if look.fields.has("full_attn_idxs") else _no_layers(look),
+    ),
     "tied": lambda look: look.fields.flag("tie_embedding", default=look.flag("flag(tie_word_embeddings, True)")),
 }  # fmt: skip
 _W123 = "gate=w1 up=w3 down=w2"
