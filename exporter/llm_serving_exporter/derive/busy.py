@@ -340,10 +340,6 @@ def _add_shares(
     return replace(work, device_share=device, estimated_share=estimated)
 
 
-def _by_phase(seconds: BusySeconds) -> dict[str, float]:
-    return {"prefill": seconds.prefill, "decode": seconds.decode, "unattributed": seconds.unattributed}
-
-
 _REFERENCE = figure(_reference, ROOF, SAME_ROOF, EARLIER)
 _BOOKINGS = figure(_bookings, TICK, WINDOW, TARGET_WINDOW, EARLIER)
 # for the next tick; not published
@@ -361,7 +357,12 @@ BUSY_SECONDS: Row[BusySeconds] = Row(
     figure(_busy_seconds, TICK, _WEIGHTS, _REFERENCE, EARLIER),
     names.PHASE_BUSY_SECONDS.name,
     **OF_AN_ENGINE,
-    series=(Series(names.PHASE_BUSY_SECONDS, part=_by_phase),),
+    series=(
+        Series(
+            names.PHASE_BUSY_SECONDS,
+            part=lambda busy: {"prefill": busy.prefill, "decode": busy.decode, "unattributed": busy.unattributed},
+        ),
+    ),
     every_tick=True,
 )
 REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, **OF_AN_ENGINE, every_tick=True)

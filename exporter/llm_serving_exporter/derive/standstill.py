@@ -99,12 +99,8 @@ def _weigh(tick: EngineWindow | None, target: Window, earlier: EngineDerived | N
     return before + weigh_zero(tick, frozenset({ITL, STEPS} - quality.keys()))
 
 
-def _is_contradicted(evidence: float) -> bool:
-    return evidence >= SURE
-
-
 _EVIDENCE = figure(_weigh, TICK, TARGET_WINDOW, EARLIER)
-CONTRADICTED = figure(_is_contradicted, _EVIDENCE)
+CONTRADICTED = figure(lambda evidence: evidence >= SURE, _EVIDENCE)
 # for the next tick; not published
 EVIDENCE: Row[float] = Row(_EVIDENCE, **OF_AN_ENGINE, every_tick=True)
 CONTRADICTION_ROWS = (EVIDENCE,)
