@@ -300,11 +300,7 @@ def _was_busy(window: EngineWindow, tick: EngineWindow | None, earlier: EngineDe
 
 
 def _tick_work(
-    was_busy: bool,
-    tick: EngineWindow | None,
-    roof: Roof | Absence,
-    weights: Weights | None,
-    hardware: Hardware,
+    was_busy: bool, tick: EngineWindow | None, roof: Roof | Absence, weights: Weights | None, hardware: Hardware
 ) -> TickWork:
     """For the cost of the tick."""
     if tick is None:
@@ -325,11 +321,7 @@ def _tick_work(
 
 
 def _add_shares(
-    work: TickWork,
-    tick: EngineWindow | None,
-    window: EngineWindow,
-    weights: Weights | None,
-    bookings: Bookings | None,
+    work: TickWork, tick: EngineWindow | None, window: EngineWindow, weights: Weights | None, bookings: Bookings | None
 ) -> TickWork:
     """With how much of the tick was busy."""
     if tick is None:

@@ -272,7 +272,5 @@ def _parts(
 
 
 MEMORY = gauge(
-    MEMORY_METRIC,
-    figure(_parts, WINDOW, MODEL, HARDWARE, figure(_used_bytes, DEVICES, HARDWARE)),
-    **OF_AN_ENGINE,
+    MEMORY_METRIC, figure(_parts, WINDOW, MODEL, HARDWARE, figure(_used_bytes, DEVICES, HARDWARE)), **OF_AN_ENGINE
 )

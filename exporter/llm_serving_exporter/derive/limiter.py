@@ -146,11 +146,7 @@ Evidence = Mapping[str, float]
 # what is averaged over readings
 GAUGES = ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
 # without these there may be no verdict; of the sources of bandwidth each target may have the model
-_GIVEN_BY = {
-    "busy": "requests_running",
-    "bandwidth": RATIOS[BandwidthSource.MODEL].name,
-    "compute": COMPUTE_RATIO.name,
-}
+_GIVEN_BY = {"busy": "requests_running", "bandwidth": RATIOS[BandwidthSource.MODEL].name, "compute": COMPUTE_RATIO.name}
 
 
 class Judged(Struct, frozen=True):

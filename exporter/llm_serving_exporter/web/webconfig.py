@@ -58,7 +58,7 @@ _TLS_REFUSED = {
     "curve_preferences": "Remove it: OpenSSL's default curves apply.",
 }
 _REFUSED = {
-    "rate_limit": "Remove it: this exporter limits connections, not requests; a proxy in front can limit those.",
+    "rate_limit": "Remove it: this exporter limits connections, not requests; a proxy in front can limit those."
 }
 
 
