@@ -95,7 +95,6 @@ def rejected(scope: Scope, seconds: float) -> str:
 
 
 def _grown(scope: Scope, counter: str, seconds: float, *matchers: str) -> str:
-    """What a counter of the replicas grew by."""
     labels, duration = dict(scope.labels), f"{max(1, round(seconds * 1000))}ms"
     every = ",".join(filter(None, (scope.of_model, loose_matchers(labels), *matchers)))
     return f"increase(llm_serving_{counter}{{{every}}}[{duration}]){targets_only(labels, duration)}"

@@ -68,8 +68,6 @@ _SAMPLE = re.compile(
 
 
 class _Load(Struct, frozen=True):
-    """What a page says of the load."""
-
     running: bool  # whether anything runs
     prefill: float  # token rate as a share of the recording's highest
     decode: float  # likewise

@@ -336,5 +336,4 @@ class Daemon:
 
 
 def _gpu_reading(config: Config) -> tuple[object, ...]:
-    """What the reading of GPUs goes by."""
     return config.gpu, gpu_interval(config), config.device_exporter

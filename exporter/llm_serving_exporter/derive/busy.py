@@ -302,7 +302,6 @@ def _was_busy(window: EngineWindow, tick: EngineWindow | None, earlier: EngineDe
 def _tick_work(
     was_busy: bool, tick: EngineWindow | None, roof: Roof | Absence, weights: Weights | None, hardware: Hardware
 ) -> TickWork:
-    """For the cost of the tick."""
     if tick is None:
         return TickWork(was_busy, seconds=None if isinstance(roof, Absence) else {})
     seconds: dict[str, float] | None = None if isinstance(roof, Absence) else {}
@@ -323,7 +322,6 @@ def _tick_work(
 def _add_shares(
     work: TickWork, tick: EngineWindow | None, window: EngineWindow, weights: Weights | None, bookings: Bookings | None
 ) -> TickWork:
-    """With how much of the tick was busy."""
     if tick is None:
         return work
     # weights of what was booked for several ticks say nothing of this one

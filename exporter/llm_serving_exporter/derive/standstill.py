@@ -81,7 +81,6 @@ def _may_have_begun_and_ended(tick: EngineWindow, events: float) -> bool:
 
 
 def _count_finished(tick: EngineWindow) -> float | None:
-    """How many requests ended in a tick, for any reason."""
     before, after = tick.first.requests_finished_total, tick.last.requests_finished_total
     return None if before is None or after is None else add_up(after.values()) - add_up(before.values())
 

@@ -382,8 +382,6 @@ _OPENMETRICS_HEADERS: dict[Metric, str] = {}
 
 
 class _Collected(Collector):
-    """Families that were collected already."""
-
     def __init__(self, families: list[Family]) -> None:
         self._families = families
 

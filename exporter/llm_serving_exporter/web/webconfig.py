@@ -155,7 +155,6 @@ def _read_tls(node: Node, place: Place, folder: Path) -> TlsSettings | None:
 
 
 def _refuse_together(settings: TlsSettings, place: Place) -> None:
-    """Reports keys that do not go together."""
     if settings.min_version > settings.max_version:
         place.key("min_version").refuse("is above max_version", "Remove max_version.")
     if settings.client_auth_type == NO_CLIENT_CERT:

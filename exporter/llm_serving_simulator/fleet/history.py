@@ -160,7 +160,6 @@ class Watch:
         self._find_targets()
 
     def _find_targets(self) -> None:
-        """Adds and removes targets, as discovery finds them now."""
         names = [name for name in self._names if self._discovers is None or self._discovers(self._fleet.replica(name))]
         targets = self._host.targets
         for name in targets.keys() - set(names):
