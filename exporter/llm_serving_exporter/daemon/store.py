@@ -69,7 +69,7 @@ class Store:
         with self._lock:
             return self._targets.get(name)
 
-    def put(self, **values: Any) -> None:
+    def put_values(self, **values: Any) -> None:
         """Replaces fields of the view that are neither targets nor counted. Raises TypeError for a name that it does not have."""
         with self._lock:
             self._view = replace(self._view, **values)
@@ -106,7 +106,7 @@ class Store:
     def put_config(self, config_hash: str, ok: bool, unix_seconds: float) -> None:
         """Notes a load of the configuration; a failed one changes neither hash nor time of the last good one."""
         good = {"config_hash": config_hash, "reload_unix_seconds": unix_seconds} if ok else {}
-        self.put(reload_ok=ok, **good)
+        self.put_values(reload_ok=ok, **good)
 
     def put_discovery(self, problems: tuple[str, ...], failures: int, *, elsewhere: int = 0, left_out: int = 0) -> None:
         """Notes what is wrong with sources of targets now, adds to the count of failures, and notes how many targets are not read here:

@@ -12,8 +12,6 @@ from typing import LiteralString
 
 from markupsafe import Markup, escape
 
-from llm_serving_exporter.model.text import count_nouns
-
 LONGEST_TEXT = 600
 NO_MARKUP = Markup("")
 
@@ -98,13 +96,6 @@ def table(head: Markup, body: Iterable[Markup], foot: Markup = NO_MARKUP) -> Mar
         join(body),
         end,
     )
-
-
-def not_shown(left: int, one: str, several: str) -> Markup:
-    """A line on how many more there are, in the words for one and for several; nothing for none."""
-    if left <= 0:
-        return NO_MARKUP
-    return fill('<p class="facts">{} not shown here.</p>', count_nouns(left, one, several))
 
 
 def make_presentable(text: str, longest: int = LONGEST_TEXT) -> str:

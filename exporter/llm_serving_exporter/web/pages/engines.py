@@ -14,20 +14,8 @@ from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
-from llm_serving_exporter.render.html import (
-    NO_MARKUP,
-    bar,
-    fill,
-    header,
-    join,
-    level,
-    not_shown,
-    note,
-    row,
-    soft,
-    table,
-    tile,
-)
+from llm_serving_exporter.model.text import count_nouns
+from llm_serving_exporter.render.html import NO_MARKUP, bar, fill, header, join, level, note, row, soft, table, tile
 from llm_serving_exporter.render.numbers import NOTHING, count, number, seconds, share, size, span, write_quantile
 from llm_serving_exporter.render.sentences import (
     describe_limiter,
@@ -186,7 +174,12 @@ def _several(engines: Sequence[Engine]) -> Markup:
     ]
     load = [row(name, _load(engine)) for name, engine in zip(names, shown, strict=True)]
     times = [row(name, _times(own)) for name, (_, own) in zip(names, shown, strict=True)]
-    rest = not_shown(len(engines) - len(shown), "more engine is", "more engines are")
+    left = len(engines) - len(shown)
+    rest = (
+        fill('<p class="facts">{} not shown here.</p>', count_nouns(left, "more engine is", "more engines are"))
+        if left
+        else NO_MARKUP
+    )
     columns = (
         "prefill, tok/s", "decode, tok/s", "running", "waiting", "batch, mean", "batch use",
         "KV cache", "KV tokens", "prefix hits", "preempt./s", "longest 1 %", "long fit",

@@ -9,19 +9,7 @@ from markupsafe import Markup
 from llm_serving_exporter.model.gpu import DRIVER_SOURCES, GpuReading, GpuReadings, count_cards
 from llm_serving_exporter.model.reading import View
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.render.html import (
-    NO_MARKUP,
-    badge,
-    facts,
-    fill,
-    header,
-    join,
-    level,
-    not_shown,
-    note,
-    row,
-    table,
-)
+from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, level, note, row, table
 from llm_serving_exporter.render.numbers import NOTHING, share, size, span
 from llm_serving_exporter.render.sentences import explain_without_nvml, what_to_do, why_gpu_absent
 
@@ -75,7 +63,12 @@ def _table(view: View, readings: GpuReadings, all_of_them: tuple[GpuReading, ...
         for uuid in reading.gpus.uuids:
             targets.setdefault(uuid, []).append(reading.target.name)
     rows = [row(_name(gpu, targets.get(gpu.identity.uuid, ())), _cells(gpu)) for gpu in all_of_them[:MOST_GPUS]]
-    rest = not_shown(len(all_of_them) - MOST_GPUS, "more GPU is", "more GPUs are")
+    left = len(all_of_them) - MOST_GPUS
+    rest = (
+        fill('<p class="facts">{} not shown here.</p>', count_nouns(left, "more GPU is", "more GPUs are"))
+        if left > 0
+        else NO_MARKUP
+    )
     return table(header("GPU", _COLUMNS), rows) + rest
 
 
