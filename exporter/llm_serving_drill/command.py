@@ -18,7 +18,7 @@ from llm_serving_drill.course import Bounds, Course, Scope, Settings
 from llm_serving_drill.names import PREFIX
 from llm_serving_drill.observer import Alertmanager, Grafana, Prometheus
 from llm_serving_drill.report import as_document, as_markdown
-from llm_serving_drill.runner import Drill, Rim, Running, Started
+from llm_serving_drill.runner import Drill, Rim, Running
 from llm_serving_drill.verdict import judge
 from llm_serving_exporter.clients.http import SecretError, read_secret
 from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
@@ -397,7 +397,7 @@ def _make_rim(args: argparse.Namespace, access: dict[str, Access], stopping: thr
     for api in apis.values():
         stack.callback(api.close)
 
-    def start(what: str, command: str, now: Callable[[], float]) -> Started:
+    def start(what: str, command: str, now: Callable[[], float]) -> Running:
         return Running(what, command, shell=args.shell, timeout_seconds=args.command_timeout, now=now)
 
     return Rim(

@@ -58,10 +58,6 @@ REJECTED = "requests_rejected_total"
 EXPORTED = (SLO_EVENTS, REJECTED)
 
 
-def _exported(name: str) -> str:
-    return f"llm_serving_{name}"
-
-
 def at_once(names: Sequence[str], matchers: str) -> str:
     """One selector for several recorded series. `matchers`: of one model and role, as `Scope.matchers`."""
     return f'{{__name__=~"{"|".join(names)}",{matchers}}}'
@@ -99,11 +95,6 @@ def rejected(scope: Scope, seconds: float) -> str:
 
 
 def _grown(scope: Scope, counter: str, seconds: float, *matchers: str) -> str:
-    """What a counter of the replicas grew by."""
-    labels, duration = dict(scope.labels), _range(seconds)
+    labels, duration = dict(scope.labels), f"{max(1, round(seconds * 1000))}ms"
     every = ",".join(filter(None, (scope.of_model, loose_matchers(labels), *matchers)))
-    return f"increase({_exported(counter)}{{{every}}}[{duration}]){targets_only(labels, duration)}"
-
-
-def _range(seconds: float) -> str:
-    return f"{max(1, round(seconds * 1000))}ms"
+    return f"increase(llm_serving_{counter}{{{every}}}[{duration}]){targets_only(labels, duration)}"

@@ -68,10 +68,6 @@ class Alertmanager:
     def __init__(self, api: JsonApi) -> None:
         self._api = api
 
-    def close(self) -> None:
-        """Closes its connections."""
-        self._api.close()
-
     def received_alerts(self, scope: Scope) -> tuple[Received, ...]:
         """Alerts of these replicas that it has, silenced and inhibited ones among them. Relabelling may have dropped identity labels."""
         filters = [("filter", f"{name}={_quoted(scope.identity[name])}") for name in ("model_name", "role")]
@@ -90,10 +86,6 @@ class Grafana:
 
     def __init__(self, api: JsonApi) -> None:
         self._api = api
-
-    def close(self) -> None:
-        """Closes its connections."""
-        self._api.close()
 
     def begin_annotation(self, unix_seconds: float, text: str) -> int:
         """Marks a moment; the answer ends it."""

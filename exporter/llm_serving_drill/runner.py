@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from typing import IO, Protocol
+from typing import IO
 
 from llm_serving_drill.course import RESTORE, TRIGGER, CommandRun, Course, Phase, Reading, Scope, Settings, Sighting
 from llm_serving_drill.observer import Alertmanager, Grafana, Observer, Prometheus
@@ -109,22 +109,6 @@ _PROGRESS_SECONDS = 5.0
 _MOST_NOTES = 50
 
 
-class Started(Protocol):
-    """A command that runs."""
-
-    def poll(self) -> CommandRun | None:
-        """None while it runs."""
-        ...
-
-    def finish(self) -> CommandRun:
-        """Waits for its end."""
-        ...
-
-    def stop(self, problem: str) -> CommandRun:
-        """Ends it."""
-        ...
-
-
 class Rim(Struct, frozen=True):
     """What a drill touches the world with."""
 
@@ -132,7 +116,7 @@ class Rim(Struct, frozen=True):
     clock: Callable[[], float]  # monotonic seconds
     # waits so many seconds, or less where the drill is to end: then, and in every later call, it returns True
     sleep: Callable[[float], bool]
-    start: Callable[[str, str, Callable[[], float]], Started]  # (what for, command, Unix clock) -> a command that runs
+    start: Callable[[str, str, Callable[[], float]], Running]  # (what for, command, Unix clock) -> a command that runs
     say: Callable[[str], None]  # prints a line for the user
     alertmanager: Alertmanager | None = None  # None = is not asked
     grafana: Grafana | None = None  # None = gets no annotation
@@ -154,7 +138,7 @@ class Drill:
         self._readings: list[Reading] = []
         self._notes: list[str] = []
         self._runs: list[CommandRun] = []
-        self._running: dict[str, Started] = {}
+        self._running: dict[str, Running] = {}
         self._sightings: dict[str, Sighting] = {}
         self._began = rim.clock()
         self._blind_since: float | None = None

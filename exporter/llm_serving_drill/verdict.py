@@ -139,7 +139,6 @@ def find_recovery(course: Course) -> Recovery:
 
 
 def _held_since(readings: Sequence[Reading], holds: Callable[[Reading], bool]) -> float | None:
-    """Since when it has held without a break up to the last reading."""
     begun = None
     for reading in reversed(readings):
         if not holds(reading):

@@ -68,8 +68,6 @@ _SAMPLE = re.compile(
 
 
 class _Load(Struct, frozen=True):
-    """What a page says of the load."""
-
     running: bool  # whether anything runs
     prefill: float  # token rate as a share of the recording's highest
     decode: float  # likewise
@@ -162,10 +160,7 @@ class ReplayGpuSource:
             + self._joules_before[at.page_number][index]
             + watts * at.seconds_into_page,
             temperature_celsius={"gpu": 34.0 + 30.0 * load.activity, "memory": 42.0 + 34.0 * load.activity},
-            clock_hertz={
-                "sm": _SM_CLOCK_HERTZ if active else _SM_CLOCK_IDLE_HERTZ,
-                "memory": _MEMORY_CLOCK_HERTZ,
-            },
+            clock_hertz={"sm": _SM_CLOCK_HERTZ if active else _SM_CLOCK_IDLE_HERTZ, "memory": _MEMORY_CLOCK_HERTZ},
             ecc_errors_total={"corrected": 0, "uncorrected": 0},
             remapped_rows={"correctable": 0, "uncorrectable": 0},
             remap_pending=False,
@@ -227,10 +222,7 @@ _PRICES = PriceBook(
 )
 
 _QUERIES = (
-    (
-        "USD per million tokens",
-        'llm_serving_cost_usd_per_million_tokens{basis="allocated"}',
-    ),
+    ("USD per million tokens", 'llm_serving_cost_usd_per_million_tokens{basis="allocated"}'),
     ("tokens/s by phase", "llm_serving_phase_tokens_per_second"),
     (
         "p99 time to first token",
@@ -262,11 +254,7 @@ def start_exporter(target_url: str, gpu_source: ReplayGpuSource, listen: tuple[s
     Installs no signal handlers: the demo has its own. Raises ListenError where the port is taken.
     """
     target = Target(
-        name="replay",
-        url=target_url,
-        gpus=UUIDS,
-        model=ModelSettings(config=demo_model_config()),
-        gpu_model="H100 SXM",
+        name="replay", url=target_url, gpus=UUIDS, model=ModelSettings(config=demo_model_config()), gpu_model="H100 SXM"
     )
     config = Config(targets=(target,), web=WebConfig(listen_addresses=listen), prices=_PRICES)
     service = Service(config, lambda: config, lambda _config: gpu_source)

@@ -180,10 +180,7 @@ def _start(args: argparse.Namespace, stack: ExitStack, ended: threading.Event) -
     server = stack.enter_context(FleetServer(fleet, speed, real_wall=True))
     urls = {name: server.url(name) for name in fleet.replicas}
     result_file = folder / "drills.json"
-    config = replace(
-        paced_config(scenario, urls, folder, "127.0.0.1:0"),
-        drill_result_file=str(result_file),
-    )
+    config = replace(paced_config(scenario, urls, folder, "127.0.0.1:0"), drill_result_file=str(result_file))
     clock = server.clock
     service = Service(
         config, lambda: config, lambda _config: ServedGpuSource(server), monotonic=clock.monotonic, speed=clock.speed

@@ -252,12 +252,7 @@ def _start_grafana(
 
 
 def _tell(
-    scenario: Scenario,
-    server: FleetServer,
-    begin: float,
-    shown: Shown,
-    ended: threading.Event,
-    duration: float | None,
+    scenario: Scenario, server: FleetServer, begin: float, shown: Shown, ended: threading.Event, duration: float | None
 ) -> None:
     """Says each chapter at its time, and which alerts begin and end, until everything is to end."""
     chapters = list(scenario.story)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from prometheus_client.utils import floatToGoString
 
@@ -28,47 +28,28 @@ from llm_serving_simulator.web import JSON_CONTENT_TYPE, METRICS_CONTENT_TYPE, N
 # --- A recorded run of a real server: its metrics pages second by second, side endpoints, what its client counted.
 
 
+K = TypeVar("K")
+
 _PAGE_NAME = re.compile(r"(\d{4,})\.prom")
 
 
-class _Deflated(Mapping[str, bytes]):
-    """Members by name, each deflated on its own: a run is 12 MB of text, of which one page is wanted at a time."""
+class _Deflated(Mapping[K, bytes]):
+    """Members by name or number, each deflated on its own: a run is 12 MB of text, of which one page is wanted at a time."""
 
-    def __init__(self, blobs: dict[str, bytes]) -> None:
+    def __init__(self, blobs: dict[K, bytes]) -> None:
         self._blobs = blobs
 
-    def __getitem__(self, name: str) -> bytes:
+    def __getitem__(self, name: K) -> bytes:
         return zlib.decompress(self._blobs[name])
 
     def __contains__(self, name: object) -> bool:
         return name in self._blobs
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[K]:
         return iter(self._blobs)
 
     def __len__(self) -> int:
         return len(self._blobs)
-
-
-class _Pages(Mapping[int, bytes]):
-    """Pages by the number in their name, in ascending order; seconds in which the server did not answer have none."""
-
-    def __init__(self, members: Mapping[str, bytes]) -> None:
-        self._members = members
-        numbered = ((int(match[1]), name) for name in members if (match := _PAGE_NAME.fullmatch(name)))
-        self._names = dict(sorted(numbered))
-
-    def __getitem__(self, number: int) -> bytes:
-        return self._members[self._names[number]]
-
-    def __contains__(self, number: object) -> bool:
-        return number in self._names
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 class Recording(Struct, frozen=True, dict=True):
@@ -90,8 +71,7 @@ class Recording(Struct, frozen=True, dict=True):
         return Recording(self.path, folder)
 
     @cached_property
-    def members(self) -> Mapping[str, bytes]:
-        """Every file of the run by its name, unpacked at access."""
+    def _blobs(self) -> dict[str, bytes]:
         prefix = f"{self.folder}/" if self.folder else ""
         blobs: dict[str, bytes] = {}
         with tarfile.open(self.path, "r|xz") as archive:
@@ -99,7 +79,12 @@ class Recording(Struct, frozen=True, dict=True):
                 content = archive.extractfile(member) if member.name.startswith(prefix) else None
                 if content is not None:
                     blobs[member.name[len(prefix) :]] = zlib.compress(content.read(), 1)
-        return _Deflated(blobs)
+        return blobs
+
+    @cached_property
+    def members(self) -> Mapping[str, bytes]:
+        """Every file of the run by its name, unpacked at access."""
+        return _Deflated(self._blobs)
 
     @cached_property
     def folders(self) -> tuple[str, ...]:
@@ -108,8 +93,10 @@ class Recording(Struct, frozen=True, dict=True):
 
     @cached_property
     def pages(self) -> Mapping[int, bytes]:
-        """Metrics pages by number, ascending, bytes as the server sent them (HELP texts cut to a dot)."""
-        return _Pages(self.members)
+        """Metrics pages by number, ascending, bytes as the server sent them (HELP texts cut to a dot); of seconds in which it did not
+        answer there is none."""
+        named = ((_PAGE_NAME.fullmatch(name), blob) for name, blob in self._blobs.items())
+        return _Deflated(dict(sorted((int(match[1]), blob) for match, blob in named if match)))
 
     @cached_property
     def timestamps(self) -> Mapping[int, float]:

@@ -9,10 +9,11 @@ from typing import TextIO
 from llm_serving_exporter.model.cost import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.record import replace
 from llm_serving_simulator.fleet.fleet import Fleet
-from llm_serving_simulator.fleet.history import Form, Sample, Watch, usual, write_history
+from llm_serving_simulator.fleet.history import Sample, Watch, usual
 from llm_serving_simulator.fleet.scenario import History, Scenario, load
 from llm_serving_simulator.fleet.workload import DAY_SECONDS
 from tests.simweek.past import USD_PER_GPU_HOUR, past_of
+from tests.support.builders.fleet_history import Form, write_history
 
 MINUTE, HOUR = 60.0, 3600.0
 # of scenarios that go on for days, the hour that is the end's

@@ -100,9 +100,9 @@ class Own:
         drilled = end - 2 * HOUR
         if now >= drilled:
             model = DrillResult("node-loss-under-load", Role.UNIFIED, drilled, drilled, DrillVerdict.PASSED)
-            self._store.put_drills((model,))
+            self._store.put_values(drills=(model,))
         due = end - 2 * DAY
-        self._store.put_review(ReviewRuns(due, due + 60, due + 60, due + 7 * DAY))
+        self._store.put_values(review=ReviewRuns(due, due + 60, due + 60, due + 7 * DAY))
         yield from _samples(self._collector.collect())
         yield "process_start_time_seconds", {}, end - 5 * DAY
         yield "alertmanager_notifications_failed_total", {"integration": "pagerduty"}, 0.0

@@ -453,7 +453,6 @@ def _rows(engine: EngineSnapshot, figures: EngineDerived) -> list[tuple[str, str
 
 
 def _tail_rows(figures: EngineDerived) -> list[tuple[str, str]]:
-    """Rows only where there is something to say."""
     rows = []
     share_of_context, bounds = longest_share(figures.tail)
     if bounds:
@@ -465,7 +464,6 @@ def _tail_rows(figures: EngineDerived) -> list[tuple[str, str]]:
 
 
 def _of_a_loaded_model(engine: EngineSnapshot) -> list[tuple[str, str]]:
-    """What a runtime without metrics says of a model."""
     if engine.model_gpu_memory_bytes is None:
         return []
     return [

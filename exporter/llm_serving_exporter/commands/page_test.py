@@ -16,7 +16,7 @@ from llm_serving_exporter.errors import ConfigError, PageError, Problem
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.document import parse_yaml
-from llm_serving_exporter.settings.flags import CommandParser, FlagReader
+from llm_serving_exporter.settings.flags import CommandParser, FlagReader, add_rows
 from llm_serving_exporter.settings.kinds import Kind, format_duration, parse_duration, parse_url
 from llm_serving_exporter.settings.problems import InvalidValueError, Place, Scalar, shown
 from llm_serving_exporter.terminal import print_line
@@ -130,23 +130,15 @@ def _parser() -> CommandParser:
         description="Sends one page that says that it is a test, and its end.",
         epilog=_EPILOG,
     )
-    parser.add_argument("--routing-key-file", metavar="FILE", help="integration key of a service's Events API v2")
-    parser.add_argument(
-        "--alertmanager.url",
-        dest="alertmanager_url",
-        metavar="URL",
-        help="send a test alert to this Alertmanager instead",
-    )
-    parser.add_argument(
-        "--pagerduty.url", dest="pagerduty_url", metavar="URL", help=f"where events go (default {PAGERDUTY})"
-    )
-    parser.add_argument(
-        "--wait",
-        metavar="5s",
-        help=f"how long the incident lasts (default {format_duration(WAIT_SECONDS)}; through Alertmanager "
-        f"{format_duration(WAIT_THROUGH_ALERTMANAGER_SECONDS)}, because a group waits before it pages)",
-    )
-    parser.add_argument("--no-resolve", action="store_true", help="leave the incident open")
+    usual, through = format_duration(WAIT_SECONDS), format_duration(WAIT_THROUGH_ALERTMANAGER_SECONDS)
+    lasts = f"how long the incident lasts (default {usual}; through Alertmanager {through}, because a group waits before it pages)"
+    add_rows(parser, (
+        ("--routing-key-file", "FILE", "integration key of a service's Events API v2"),
+        ("--alertmanager.url", "URL", "send a test alert to this Alertmanager instead", {"dest": "alertmanager_url"}),
+        ("--pagerduty.url", "URL", f"where events go (default {PAGERDUTY})", {"dest": "pagerduty_url"}),
+        ("--wait", "5s", lasts),
+        ("--no-resolve", None, "leave the incident open", {"action": "store_true"}),
+    ))  # fmt: skip
     return parser
 
 

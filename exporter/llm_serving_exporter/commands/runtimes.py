@@ -118,7 +118,6 @@ def _mark_text(mark: Mark) -> str:
 
 
 def _way(row: Row) -> str:
-    """What a row reads, in which versions it is right, and how far."""
     versions = f", versions {row.versions}" if row.versions else ""
     every = f" ({format_duration(row.refresh_seconds)})" if row.refresh_seconds else ""
     return f"{formula(row)}{versions}" + (f", {row.quality.value}{every}" if row.quality is not Quality.LIVE else "")

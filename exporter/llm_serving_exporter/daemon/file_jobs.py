@@ -210,7 +210,7 @@ class FileJobs:
     def _restart_drills(self, path: str | None) -> None:
         if self._drills is None or self._drills.path != path:
             self._drills = watch_drills(path) if path is not None else None
-            self._store.put_drills(())
+            self._store.put_values(drills=())
         self._set("drills", DRILLS_EVERY_SECONDS, self._read_drills if self._drills is not None else None)
 
     def _read_drills(self) -> None:
@@ -220,7 +220,7 @@ class FileJobs:
         results = refresh_drills(source)
         with self._lock:
             if source is self._drills:  # else another file is configured since
-                self._store.put_drills(results)
+                self._store.put_values(drills=results)
 
     def _read_prices(self) -> None:
         with self._lock:
@@ -231,7 +231,7 @@ class FileJobs:
     def _restart_review(self, config: Config) -> None:
         if self._review is not None and self._review.schedule != config.review:
             self.close()
-            self._store.put_review(None)
+            self._store.put_values(review=None)
         if self._review is None and config.review is not None:
             # the calendar takes 3 MB, and most exporters make no review
             from llm_serving_exporter.daemon.review_runner import ReviewRunner
@@ -246,4 +246,4 @@ class FileJobs:
         runs = runner.run_when_due()
         with self._lock:
             if runner is self._review:
-                self._store.put_review(runs)
+                self._store.put_values(review=runs)

@@ -217,7 +217,7 @@ class Daemon:
             if problem not in self._discovery_problems:
                 log.warning("discovery: %s", problem)
         self._discovery_problems = problems
-        self.store.put_waiting(found.waiting)
+        self.store.put_values(waiting=found.waiting)
         # before a new target is read for the first time
         self._host.put_pod_states(found.pods)
         self._host.gpus.set_pods(finished=found.finished, workers=found.workers, slices=found.slices)
@@ -283,7 +283,7 @@ class Daemon:
         self._host.gpus.set_kubelet(kubelet)
         self.store.put_kubelet(None)
         if source is None:
-            self.store.clear_gpus()
+            self.store.put_values(gpus=None, gpu_peaks={}, node_gpus=None, workers=())
             self._schedule.cancel("gpus")
         else:
             self._schedule.every("gpus", gpu_interval(config), self._read_gpus)
@@ -306,14 +306,14 @@ class Daemon:
 
     def _restart_dcgm(self, config: Config) -> None:
         source = None
-        self.store.put_dcgm(None)
+        self.store.put_values(dcgm_ok=None)
         if config.dcgm is not None:
             try:
                 source = DcgmSource(config.dcgm, monotonic=self._monotonic, wall=self._wall)
             except ConfigError as error:
                 # as for a target: it was checked when the configuration was loaded, and must not take a reload down with it
                 log.error("dcgm-exporter cannot be read: %s", error)
-                self.store.put_dcgm(False)
+                self.store.put_values(dcgm_ok=False)
         self._host.gpus.set_dcgm(source)
         self._dcgm_is_read = source is not None
         if config.dcgm is not None and source is not None:
@@ -325,7 +325,7 @@ class Daemon:
         readings = self._host.gpus.read_dcgm()
         with self._lock:
             if readings is not None and self._host.gpus.latest.dcgm is readings:
-                self.store.put_dcgm(readings.attempt.ok)
+                self.store.put_values(dcgm_ok=readings.attempt.ok)
 
     def _set_prices(self, source: PriceFile) -> None:
         good = source.problem is None
@@ -336,5 +336,4 @@ class Daemon:
 
 
 def _gpu_reading(config: Config) -> tuple[object, ...]:
-    """What the reading of GPUs goes by."""
     return config.gpu, gpu_interval(config), config.device_exporter

@@ -119,7 +119,6 @@ class Service:
         )
 
     def _list_fresh(self) -> list[TargetReading]:
-        """Targets whose last good page is still shown."""
         now, oldest = self._monotonic(), self.daemon.config.stale_after_seconds
         return [one for one in self.daemon.store.view().targets if one.page.is_fresh(now, oldest)]
 

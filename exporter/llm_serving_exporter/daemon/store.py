@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 from llm_serving_exporter.model.gpu import GpuReadings, WorkerGpus
 from llm_serving_exporter.model.hardware import GpuPeaks
-from llm_serving_exporter.model.reading import DrillResult, ReviewRuns, TargetReading, View
+from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.sample import Attempt, FailureReason
-from llm_serving_exporter.model.target import Target, WaitingPod
+from llm_serving_exporter.model.target import Target
 
 
 class Store:
@@ -23,36 +24,19 @@ class Store:
         self._lock = threading.Lock()
         # the last reading of each target, by its name
         self._targets: dict[str, TargetReading] = {}
-        # the last pass over the GPUs; None where they are not read
-        self._gpus: GpuReadings | None = None
-        # by UUID
-        self._gpu_peaks: Mapping[str, GpuPeaks] = {}
-        # failed passes over the GPUs since the start
-        self._nvml_failures: dict[FailureReason, int] = {}
-        # whether dcgm-exporter could be read last; None where none is configured, or before its first scrape
-        self._dcgm_ok: bool | None = None
-        # the last question to the kubelet; None where it is not asked, or there is none. Failed ones since the start
-        self._kubelet: Attempt | None = None
-        self._kubelet_failures: dict[FailureReason, int] = {}
-        # GPUs of this node, and pods here that work for targets of other exporters
-        self._node_gpus: int | None = None
-        self._workers: tuple[WorkerGpus, ...] = ()
-        # of the configuration in force, "" before the first
-        self._config_hash = ""
-        # whether the last load of the configuration succeeded, and when the last good one was
-        self._reload_ok = True
-        self._reload_unix_seconds = 0.0
-        # files and servers of discovery that could not be used since the start, and what is wrong with them now
-        self._discovery_failures = 0
-        self._discovery_problems: tuple[str, ...] = ()
-        # targets of other shards, and of this one beyond what one exporter reads
-        self._targets_elsewhere, self._targets_left_out = 0, 0
-        # pods that are wanted, and no target yet
-        self._waiting: tuple[WaitingPod, ...] = ()
-        # the last result of each model and role
-        self._drills: tuple[DrillResult, ...] = ()
-        # None where this exporter does not tell of a cost review
-        self._review: ReviewRuns | None = None
+        # everything else: nothing was read yet
+        self._view = View(
+            targets=(),
+            gpus=None,
+            gpu_peaks={},
+            dcgm_ok=None,
+            nvml_failures_total={},
+            config_hash="",
+            reload_ok=True,
+            reload_unix_seconds=0.0,
+            discovery_failures_total=0,
+            discovery_problems=(),
+        )
 
     def put_target(self, reading: TargetReading) -> None:
         """Replaces a target's reading. Ignored where the target was meanwhile removed or its configuration changed."""
@@ -85,6 +69,11 @@ class Store:
         with self._lock:
             return self._targets.get(name)
 
+    def put_values(self, **values: Any) -> None:
+        """Replaces fields of the view that are neither targets nor counted. Raises TypeError for a name that it does not have."""
+        with self._lock:
+            self._view = replace(self._view, **values)
+
     def put_gpus(
         self,
         readings: GpuReadings,
@@ -98,85 +87,47 @@ class Store:
         `node_gpus`: how many GPUs the node has; None: not known. `workers`: pods here that work for targets of other exporters.
         """
         with self._lock:
-            self._gpus = readings
-            self._node_gpus, self._workers = node_gpus, workers
-            if peaks is not None:
-                self._gpu_peaks = peaks
-            reason = readings.attempt.reason
-            if reason is not None:
-                self._nvml_failures[reason] = self._nvml_failures.get(reason, 0) + 1
-
-    def clear_gpus(self) -> None:
-        """Forgets the GPUs: they are no longer read."""
-        with self._lock:
-            self._gpus = None
-            self._gpu_peaks = {}
-            self._node_gpus, self._workers = None, ()
+            view = self._view
+            self._view = replace(
+                view,
+                gpus=readings,
+                gpu_peaks=view.gpu_peaks if peaks is None else peaks,
+                nvml_failures_total=_count(view.nvml_failures_total, readings.attempt),
+                node_gpus=node_gpus,
+                workers=workers,
+            )
 
     def put_kubelet(self, attempt: Attempt | None) -> None:
         """Notes how a question to the kubelet went, and counts a failure; None: it is not asked, or there is none."""
         with self._lock:
-            self._kubelet = attempt
-            if attempt is not None and attempt.reason is not None:
-                self._kubelet_failures[attempt.reason] = self._kubelet_failures.get(attempt.reason, 0) + 1
-
-    def put_dcgm(self, ok: bool | None) -> None:
-        """Notes whether dcgm-exporter could be read; None: none is configured, or it has not been read yet."""
-        with self._lock:
-            self._dcgm_ok = ok
+            failures = _count(self._view.kubelet_failures_total, attempt)
+            self._view = replace(self._view, kubelet=attempt, kubelet_failures_total=failures)
 
     def put_config(self, config_hash: str, ok: bool, unix_seconds: float) -> None:
         """Notes a load of the configuration; a failed one changes neither hash nor time of the last good one."""
-        with self._lock:
-            self._reload_ok = ok
-            if ok:
-                self._config_hash = config_hash
-                self._reload_unix_seconds = unix_seconds
+        good = {"config_hash": config_hash, "reload_unix_seconds": unix_seconds} if ok else {}
+        self.put_values(reload_ok=ok, **good)
 
     def put_discovery(self, problems: tuple[str, ...], failures: int, *, elsewhere: int = 0, left_out: int = 0) -> None:
         """Notes what is wrong with sources of targets now, adds to the count of failures, and notes how many targets are not read here:
         those of other shards, and those beyond what one exporter reads."""
         with self._lock:
-            self._targets_elsewhere, self._targets_left_out = elsewhere, left_out
-            self._discovery_problems = problems
-            self._discovery_failures += failures
-
-    def put_waiting(self, pods: tuple[WaitingPod, ...]) -> None:
-        """Replaces the pods that are wanted, and no target yet."""
-        with self._lock:
-            self._waiting = pods
-
-    def put_drills(self, results: tuple[DrillResult, ...]) -> None:
-        """Replaces the results of drills; () where none are published."""
-        with self._lock:
-            self._drills = results
-
-    def put_review(self, runs: ReviewRuns | None) -> None:
-        """Replaces what is known of the scheduled cost review; None where there is none here."""
-        with self._lock:
-            self._review = runs
+            self._view = replace(
+                self._view,
+                discovery_problems=problems,
+                discovery_failures_total=self._view.discovery_failures_total + failures,
+                targets_elsewhere=elsewhere,
+                targets_left_out=left_out,
+            )
 
     def view(self) -> View:
         """Everything at one instant."""
         with self._lock:
-            return View(
-                targets=tuple(self._targets[name] for name in sorted(self._targets)),
-                gpus=self._gpus,
-                gpu_peaks=self._gpu_peaks,
-                dcgm_ok=self._dcgm_ok,
-                nvml_failures_total=dict(self._nvml_failures),
-                config_hash=self._config_hash,
-                reload_ok=self._reload_ok,
-                reload_unix_seconds=self._reload_unix_seconds,
-                discovery_failures_total=self._discovery_failures,
-                discovery_problems=self._discovery_problems,
-                targets_elsewhere=self._targets_elsewhere,
-                targets_left_out=self._targets_left_out,
-                waiting=self._waiting,
-                drills=self._drills,
-                review=self._review,
-                kubelet=self._kubelet,
-                kubelet_failures_total=dict(self._kubelet_failures),
-                node_gpus=self._node_gpus,
-                workers=self._workers,
-            )
+            return replace(self._view, targets=tuple(self._targets[name] for name in sorted(self._targets)))
+
+
+def _count(failures: Mapping[FailureReason, int], attempt: Attempt | None) -> Mapping[FailureReason, int]:
+    """The failures with that of one more attempt, where it has failed."""
+    if attempt is None or attempt.reason is None:
+        return failures
+    return {**failures, attempt.reason: failures.get(attempt.reason, 0) + 1}

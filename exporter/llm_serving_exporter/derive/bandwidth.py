@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import truediv
 
 from llm_serving_exporter.catalogue import roofline as names
@@ -247,14 +247,6 @@ def _keep_ranks(busy_ranks: float, known: Roof | None) -> float:
     return before if before is not None and abs(busy_ranks / before - 1) <= _SAME_RANKS else busy_ranks
 
 
-def _is_encoder(model: ModelFacts | Absence) -> bool:
-    return isinstance(model, ModelFacts) and model.geometry.encoder
-
-
-def _work(window: EngineWindow, encoder: bool) -> Work | Absence:  # a figure's inputs go by place
-    return measure_work(window, encoder=encoder)
-
-
 def _load(window: EngineWindow, task: Task) -> Load | Absence:
     if not task.done.sequence_steps:
         return Load(task.roof, task.done, _NO_CONTEXT, "")
@@ -262,20 +254,16 @@ def _load(window: EngineWindow, task: Task) -> Load | Absence:
     return length if isinstance(length, Absence) else Load(task.roof, task.done, *length)
 
 
-def _same_roof(roof: Roof | Absence, earlier: EngineDerived | None) -> bool:
-    return earlier is not None and earlier.figures.get(ROOF_ROW) is roof
-
-
 _BUSY_RANKS = figure(_busy_ranks, MODEL, HARDWARE, WINDOW, RANKS)
 ROOF = figure(_roof, MODEL, HARDWARE, EARLIER, _BUSY_RANKS)
 # for the next tick; not published
 ROOF_ROW: Row[Roof] = Row(ROOF, **OF_AN_ENGINE, every_tick=True)
 # whether the roof is that of the tick before: what depends on the roof alone is taken from there
-SAME_ROOF = figure(_same_roof, ROOF, EARLIER)
-ENCODER = figure(_is_encoder, MODEL)
+SAME_ROOF = figure(lambda roof, earlier: earlier is not None and earlier.figures.get(ROOF_ROW) is roof, ROOF, EARLIER)
+ENCODER = figure(lambda model: isinstance(model, ModelFacts) and model.geometry.encoder, MODEL)
 # what the whole of the work is counted over
 WORK_WINDOW = window_over_steps("prefill_tokens_total", "cached_prompt_tokens_total")
-WORK = figure(_work, WORK_WINDOW, ENCODER)
+WORK = figure(lambda window, encoder: measure_work(window, encoder=encoder), WORK_WINDOW, ENCODER)
 TASK = needs_all(Task, ROOF, WORK)
 LOAD = needs_all(_load, WORK_WINDOW, TASK)
 
@@ -317,20 +305,10 @@ def _ceiling(hardware: Hardware) -> float | Absence:
     return peaks.bandwidth_bytes_per_second * gpus if gpus else Absence.GPUS_UNKNOWN
 
 
-def _measured_by(source: BandwidthSource) -> Callable[[tuple[DeviceSample, ...], Hardware], float | Absence]:
-    return lambda samples, hardware: measure_bandwidth(source, samples, hardware.peaks, hardware.engine_gpus)
-
-
-def _estimated(window: EngineWindow, model: ModelFacts | Absence, hardware: Hardware) -> float | Absence:
-    return read_runtime_estimate(window, model, hardware.version, hardware.working_gpus)
-
-
-def _traffic(load: Load) -> Traffic:
-    return estimate_traffic(load.roof, load.done, load.context)
-
-
-def _moved(load: Load, moved: Traffic) -> float:
-    return moved.total.expected / load.done.elapsed_seconds
+def _measured_by(source: BandwidthSource) -> Figure[float | Absence]:
+    return figure(
+        lambda samples, gpus: measure_bandwidth(source, samples, gpus.peaks, gpus.engine_gpus), DEVICES, HARDWARE
+    )
 
 
 def _ratio_range(load: Load, moved: Traffic, ceiling: float) -> Range:
@@ -338,11 +316,6 @@ def _ratio_range(load: Load, moved: Traffic, ceiling: float) -> Range:
     expected = total.expected / most
     # nothing moves more than the peak: what sequences share is not read for each of them where that would be more
     return Range(total.lower / most, expected, max(expected, min(total.upper / most, 1.0)))
-
-
-def _believe(gpm: float | Absence, dcgm: float | Absence) -> float | Absence:
-    """The best measured ratio."""
-    return dcgm if isinstance(gpm, Absence) else gpm
 
 
 def _differing_since(
@@ -355,16 +328,8 @@ def _differing_since(
     return target.later.monotonic_seconds if before is None else before
 
 
-def _differs(since: float | None, target: Window) -> bool:
-    return since is not None and target.later.monotonic_seconds - since >= DIFFERENCE_SECONDS
-
-
 def _cause(ratio: float | Absence) -> Cause | None:
     return Cause.INPUTS if not isinstance(ratio, Absence) and names.BANDWIDTH_RATIO.bounds.suspects(ratio) else None
-
-
-def _or_differs(cause: Cause | None, differs: bool) -> Cause | None:  # a figure's inputs go by place
-    return cause or (Cause.SOURCES_DIFFER if differs else None)
 
 
 def _impossible(load: Load | Absence, ratio: Range | Absence, hardware: Hardware) -> Cause | None:
@@ -402,11 +367,6 @@ def _attended(load: Load) -> float | None:
     return None if held is None else load.context.expected / max(1.0, held)
 
 
-def _dcgm_quality(ratio: float | Absence) -> Quality | None:
-    # dcgm-exporter collects every 30 s by default, and repeats its values in between
-    return None if isinstance(ratio, Absence) else Quality.SLOW
-
-
 def _step_bytes(load: Load, moved: Traffic) -> dict[str, float]:
     count = load.done.steps.count
     return {
@@ -424,34 +384,51 @@ def _experts(load: Load) -> Range | None:
     return average_per_step(load.done, lambda passed: experts_touched(roof, passed) or _NO_EXPERTS)
 
 
-def _ends(ratio: Range) -> dict[str, float]:
-    return {"lower": ratio.lower, "upper": ratio.upper}
-
-
 _CEILING = figure(_ceiling, HARDWARE)
-TRAFFIC = needs_all(_traffic, LOAD)
+TRAFFIC = needs_all(lambda load: estimate_traffic(load.roof, load.done, load.context), LOAD)
 _BYTES_PER_SECOND: dict[BandwidthSource, Figure[float | Absence]] = {
-    **{source: figure(_measured_by(source), DEVICES, HARDWARE) for source in MEASURED},
-    BandwidthSource.RUNTIME: figure(_estimated, window_over("estimated_read_bytes_per_gpu"), MODEL, HARDWARE),
-    BandwidthSource.MODEL: needs_all(_moved, LOAD, TRAFFIC),
+    **{source: _measured_by(source) for source in MEASURED},
+    BandwidthSource.RUNTIME: figure(
+        lambda window, model, gpus: read_runtime_estimate(window, model, gpus.version, gpus.working_gpus),
+        window_over("estimated_read_bytes_per_gpu"),
+        MODEL,
+        HARDWARE,
+    ),
+    BandwidthSource.MODEL: needs_all(
+        lambda load, moved: moved.total.expected / load.done.elapsed_seconds, LOAD, TRAFFIC
+    ),
 }
 _RATIOS = {source: needs_all(truediv, moved, _CEILING) for source, moved in _BYTES_PER_SECOND.items()}
 _MODEL_RANGE = needs_all(_ratio_range, LOAD, TRAFFIC, _CEILING)
-_MEASURED = figure(_believe, _RATIOS[BandwidthSource.GPM], _RATIOS[BandwidthSource.DCGM])
+# the best that there is
+_MEASURED = figure(
+    lambda gpm, dcgm: dcgm if isinstance(gpm, Absence) else gpm,
+    _RATIOS[BandwidthSource.GPM],
+    _RATIOS[BandwidthSource.DCGM],
+)
 _DIFFERING_SINCE = figure(_differing_since, _MEASURED, _RATIOS[BandwidthSource.MODEL], TARGET_WINDOW, EARLIER)
-_DIFFERS = figure(_differs, _DIFFERING_SINCE, TARGET_WINDOW)
+_DIFFERS = figure(
+    lambda since, target: since is not None and target.later.monotonic_seconds - since >= DIFFERENCE_SECONDS,
+    _DIFFERING_SINCE,
+    TARGET_WINDOW,
+)
 IMPOSSIBLE = figure(_impossible, LOAD, _MODEL_RANGE, HARDWARE)
 
 
 def _cause_of(source: BandwidthSource) -> Figure[Cause | None]:
     alone = IMPOSSIBLE if source is BandwidthSource.MODEL else figure(_cause, _RATIOS[source])
-    return alone if source is BandwidthSource.RUNTIME else figure(_or_differs, alone, _DIFFERS)
+    if source is BandwidthSource.RUNTIME:
+        return alone
+    return figure(lambda cause, differs: cause or (Cause.SOURCES_DIFFER if differs else None), alone, _DIFFERS)
 
 
 def _quality_of(source: BandwidthSource) -> Figure[Quality | None] | None:
     if source is BandwidthSource.MODEL:
         return figure(_model_quality, LOAD)
-    return figure(_dcgm_quality, _RATIOS[source]) if source is BandwidthSource.DCGM else None
+    if source is not BandwidthSource.DCGM:
+        return None
+    # dcgm-exporter collects every 30 s by default, and repeats its values in between
+    return figure(lambda ratio: None if isinstance(ratio, Absence) else Quality.SLOW, _RATIOS[source])
 
 
 def _ratio_row(source: BandwidthSource) -> Row[float]:
@@ -477,7 +454,11 @@ ACHIEVED: dict[BandwidthSource, Row[float]] = {
     source: Row(_BYTES_PER_SECOND[source], **OF_AN_ENGINE, series=(Series(names.ACHIEVED_BANDWIDTH, (source.value,)),))
     for source in _BYTES_PER_SECOND
 }
-MODEL_RANGE: Row[Range] = Row(_MODEL_RANGE, **OF_AN_ENGINE, series=(Series(names.BANDWIDTH_RATIO_RANGE, part=_ends),))
+MODEL_RANGE: Row[Range] = Row(
+    _MODEL_RANGE,
+    **OF_AN_ENGINE,
+    series=(Series(names.BANDWIDTH_RATIO_RANGE, part=lambda ratio: {"lower": ratio.lower, "upper": ratio.upper}),),
+)
 STEP_BYTES: Row[dict[str, float]] = Row(
     needs_all(_step_bytes, LOAD, TRAFFIC), **OF_AN_ENGINE, series=(Series(names.STEP_BYTES),)
 )

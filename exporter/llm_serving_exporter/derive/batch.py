@@ -206,17 +206,13 @@ def _quality(window: EngineWindow, mean: float | Absence) -> Quality | None:
     return Quality.SUSPECT if beyond else None
 
 
-def _read(window: EngineWindow) -> tuple[str, ...]:
-    return list_step_fields(window.last)
-
-
 _SIZE_MEAN = figure(batch_size_mean, window_over_steps())
 
 SIZE_MEAN = gauge(
     names.BATCH_SIZE_MEAN,
     _SIZE_MEAN,
     fields=("inter_token_latency_seconds", "engine_steps_total", "decode_tokens_total"),
-    fields_read=figure(_read, WINDOW),
+    fields_read=figure(lambda window: list_step_fields(window.last), WINDOW),
     silent=NOT_ON_A_FRONT_END,
     quality=figure(_quality, WINDOW, _SIZE_MEAN),
     sentences={Absence.IDLE: "The engine made no step within the window."},

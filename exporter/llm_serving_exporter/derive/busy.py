@@ -300,13 +300,8 @@ def _was_busy(window: EngineWindow, tick: EngineWindow | None, earlier: EngineDe
 
 
 def _tick_work(
-    was_busy: bool,
-    tick: EngineWindow | None,
-    roof: Roof | Absence,
-    weights: Weights | None,
-    hardware: Hardware,
+    was_busy: bool, tick: EngineWindow | None, roof: Roof | Absence, weights: Weights | None, hardware: Hardware
 ) -> TickWork:
-    """For the cost of the tick."""
     if tick is None:
         return TickWork(was_busy, seconds=None if isinstance(roof, Absence) else {})
     seconds: dict[str, float] | None = None if isinstance(roof, Absence) else {}
@@ -325,23 +320,14 @@ def _tick_work(
 
 
 def _add_shares(
-    work: TickWork,
-    tick: EngineWindow | None,
-    window: EngineWindow,
-    weights: Weights | None,
-    bookings: Bookings | None,
+    work: TickWork, tick: EngineWindow | None, window: EngineWindow, weights: Weights | None, bookings: Bookings | None
 ) -> TickWork:
-    """With how much of the tick was busy."""
     if tick is None:
         return work
     # weights of what was booked for several ticks say nothing of this one
     tick_weights = weights if bookings is not None and bookings.window is tick else None
     device, estimated = measure_device_share(tick), estimate_busy_share(tick, window, tick_weights)
     return replace(work, device_share=device, estimated_share=estimated)
-
-
-def _by_phase(seconds: BusySeconds) -> dict[str, float]:
-    return {"prefill": seconds.prefill, "decode": seconds.decode, "unattributed": seconds.unattributed}
 
 
 _REFERENCE = figure(_reference, ROOF, SAME_ROOF, EARLIER)
@@ -361,7 +347,12 @@ BUSY_SECONDS: Row[BusySeconds] = Row(
     figure(_busy_seconds, TICK, _WEIGHTS, _REFERENCE, EARLIER),
     names.PHASE_BUSY_SECONDS.name,
     **OF_AN_ENGINE,
-    series=(Series(names.PHASE_BUSY_SECONDS, part=_by_phase),),
+    series=(
+        Series(
+            names.PHASE_BUSY_SECONDS,
+            part=lambda busy: {"prefill": busy.prefill, "decode": busy.decode, "unattributed": busy.unattributed},
+        ),
+    ),
     every_tick=True,
 )
 REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, **OF_AN_ENGINE, every_tick=True)

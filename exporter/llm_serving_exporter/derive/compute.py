@@ -18,7 +18,7 @@ from llm_serving_exporter.derive.bandwidth import (
     Load,
     Task,
 )
-from llm_serving_exporter.derive.figures import HARDWARE, figure, needs_all
+from llm_serving_exporter.derive.figures import HARDWARE, Figure, figure, needs_all
 from llm_serving_exporter.derive.roof import Ceiling, ridge_batch, weights_ridge_batch
 from llm_serving_exporter.derive.signals import OF_AN_ENGINE, Row, Series, gauge
 from llm_serving_exporter.derive.steps import speculates, tokens_per_sequence_step, window_over_steps
@@ -47,24 +47,12 @@ from llm_serving_exporter.model.window import EngineWindow
 Flops = dict[Precision, float]
 
 
-def _prefill_flops(task: Task) -> Flops:
-    return prefill_flops(task.roof, task.done)
-
-
 def _prefill_seconds(task: Task | Absence, flops: Flops | Absence) -> float | None:
     return None if isinstance(task, Absence) or isinstance(flops, Absence) else compute_seconds(task.roof, flops)
 
 
 def _prefill_capacity(task: Task | Absence, seconds: float | None) -> float | Absence:
     return task if isinstance(task, Absence) else prefill_tokens_per_second(task.roof, task.done, seconds)
-
-
-def _flops(load: Load, prefill: Flops) -> Flops:
-    return add_flops(prefill, decode_flops(load.roof, load.done, load.context))
-
-
-def _flops_per_second(load: Load, flops: Flops) -> float:
-    return add_up(flops.values()) / load.done.elapsed_seconds
 
 
 def _compute_ratio(load: Load, flops: Flops) -> float | Absence:
@@ -82,9 +70,11 @@ def _intensity(flops: Flops, moved: Traffic) -> float | None:
     return add_up(flops.values()) / moved.total.expected if moved.total.expected else None
 
 
-_PREFILL_FLOPS = needs_all(_prefill_flops, TASK)
+_PREFILL_FLOPS = needs_all(lambda task: prefill_flops(task.roof, task.done), TASK)
 PREFILL_SECONDS = figure(_prefill_seconds, TASK, _PREFILL_FLOPS)
-_FLOPS = needs_all(_flops, LOAD, _PREFILL_FLOPS)
+_FLOPS = needs_all(
+    lambda load, prefill: add_flops(prefill, decode_flops(load.roof, load.done, load.context)), LOAD, _PREFILL_FLOPS
+)
 _COMPUTE_RATIO = needs_all(_compute_ratio, LOAD, _FLOPS)
 
 PREFILL_CAPACITY: Row[float] = Row(
@@ -105,7 +95,9 @@ COMPUTE_RATIO = gauge(
     cause=figure(_explain_compute, _COMPUTE_RATIO, HARDWARE),
     every_tick=True,
 )
-FLOPS_PER_SECOND: Row[float] = Row(needs_all(_flops_per_second, LOAD, _FLOPS), **OF_AN_ENGINE)
+FLOPS_PER_SECOND: Row[float] = Row(
+    needs_all(lambda load, flops: add_up(flops.values()) / load.done.elapsed_seconds, LOAD, _FLOPS), **OF_AN_ENGINE
+)
 INTENSITY: Row[float] = Row(needs_all(_intensity, _FLOPS, TRAFFIC), **OF_AN_ENGINE, series=(Series(names.INTENSITY),))
 # those without a signal of their own
 COMPUTE_ROWS = (FLOPS_PER_SECOND, INTENSITY)
@@ -123,14 +115,6 @@ def _decoding(load: Load | Absence, encoder: bool) -> Load | Absence:  # a figur
     if encoder:
         return Absence.NO_DECODE
     return load if isinstance(load, Absence) or load.done.sequence_steps else Absence.IDLE
-
-
-def _ceiling(load: Load) -> Ceiling | Absence:
-    return decode_ceiling(load.roof, load.done, load.context.expected) or Absence.PEAK_UNKNOWN
-
-
-def _decode_ratio(load: Load, ceiling: Ceiling) -> float:
-    return load.done.sequence_steps / load.done.elapsed_seconds / ceiling.tokens_per_second
 
 
 def _explain_decode(ratio: float | Absence, ceiling: Ceiling | Absence, of_bytes: Cause | None) -> Cause | None:
@@ -168,10 +152,6 @@ def _context(load: Load | Absence) -> tuple[Range, str] | None:
     return load.context, load.context_source
 
 
-def _batch(done: Work, hardware: Hardware) -> float | None:
-    return done.decoding(hardware.parallel.pipeline if hardware.parallel else 1)
-
-
 def _upper(ceiling: Ceiling) -> float | None:
     """Nothing where sequences share nothing, and it is the ceiling."""
     upper = ceiling.read_once_tokens_per_second
@@ -184,8 +164,14 @@ def _steps_per_second(done: Work) -> dict[str, float]:
 
 
 _DECODING = figure(_decoding, LOAD, ENCODER)
-DECODE_CEILING = needs_all(_ceiling, _DECODING)
-_DECODE_RATIO = needs_all(_decode_ratio, _DECODING, DECODE_CEILING)
+DECODE_CEILING: Figure[Ceiling | Absence] = needs_all(
+    lambda load: decode_ceiling(load.roof, load.done, load.context.expected) or Absence.PEAK_UNKNOWN, _DECODING
+)
+_DECODE_RATIO = needs_all(
+    lambda load, ceiling: load.done.sequence_steps / load.done.elapsed_seconds / ceiling.tokens_per_second,
+    _DECODING,
+    DECODE_CEILING,
+)
 KNOWN_CONTEXT = figure(_context, LOAD)
 
 
@@ -244,7 +230,10 @@ WEIGHTS_RIDGE: Row[float] = Row(
     series=(Series(names.BATCH_RIDGE, ("weights",)),),
 )
 STEPS: Row[Work] = Row(WORK, **OF_AN_ENGINE, series=(Series(names.STEPS_PER_SECOND, part=_steps_per_second),))
-BATCH: Row[float] = Row(needs_all(_batch, WORK, HARDWARE), **OF_AN_ENGINE)
+BATCH: Row[float] = Row(
+    needs_all(lambda done, gpus: done.decoding(gpus.parallel.pipeline if gpus.parallel else 1), WORK, HARDWARE),
+    **OF_AN_ENGINE,
+)
 CONTEXT: Row[tuple[Range, str]] = Row(
     KNOWN_CONTEXT, **OF_AN_ENGINE, series=(Series(names.DECODE_CONTEXT, part=itemgetter(0)),)
 )

@@ -69,8 +69,6 @@ def derive(window: Window, settings: DeriveSettings, previous: Derivation | None
 
 
 class _Engine(Struct, frozen=True):
-    """One engine at one tick."""
-
     computed: Computed  # its figures, as far as they have been asked for
     is_one: bool  # whether it is an engine, and not what families of a page of several are kept under that name none
     contradicted: bool  # whether its counters exclude what its gauge of running requests shows
@@ -226,7 +224,6 @@ def _list_rows(role: Role, *, an_engine: bool) -> tuple[tuple[Row[Any], bool], .
 
 @cache
 def _list_tick_rows(role: Role, *, an_engine: bool) -> tuple[Row[Any], ...]:
-    """Those that are worked out at every tick."""
     return tuple(row for row, silent in _list_rows(role, an_engine=an_engine) if row.every_tick and not silent)
 
 
@@ -238,7 +235,6 @@ def _order_rows(role: Role, *, an_engine: bool) -> tuple[Figure[Any], ...]:
 
 @cache
 def _order_tick_rows(role: Role, *, an_engine: bool) -> tuple[Figure[Any], ...]:
-    """The same of the rows that are worked out at every tick."""
     return order_figures(row.figure for row in _list_tick_rows(role, an_engine=an_engine))
 
 

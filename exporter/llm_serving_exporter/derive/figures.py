@@ -175,18 +175,6 @@ RANKS: Figure[Siblings | None] = given("ranks")
 EARLIER: Figure[EngineDerived | None] = given("earlier")
 
 
-def _model(settings: DeriveSettings, window: EngineWindow) -> ModelFacts | Absence:
-    return settings.models.get(window.last.model_name, Absence.MODEL_UNKNOWN)
-
-
-def _hardware(settings: DeriveSettings) -> Hardware:
-    return settings.hardware
-
-
-def _configured(windows: EngineWindows) -> EngineWindow:
-    return windows.configured
-
-
 # the figures that are one of the engine's windows
 _CHOSEN: list[Figure[EngineWindow]] = []
 
@@ -200,11 +188,7 @@ def window_by(choose: Callable[[EngineWindows], EngineWindow]) -> Figure[EngineW
 
 def window_over(*fields: str) -> Figure[EngineWindow]:
     """The engine's readings within the window that the increase of these fields needs."""
-
-    def cover(windows: EngineWindows) -> EngineWindow:
-        return windows.cover(fields)
-
-    return window_by(cover)
+    return window_by(lambda windows: windows.cover(fields))
 
 
 def hand_in_windows(windows: EngineWindows) -> dict[Figure[Any], Any]:
@@ -234,11 +218,13 @@ def _awaited(window: Window) -> frozenset[str]:
 
 
 # the engine's readings within the configured window: for what is live, and for gauges
-WINDOW = window_by(_configured)
+WINDOW = window_by(lambda windows: windows.configured)
 # the engine between the last two pages; None where it was not on both
 TICK = figure(_tick, WINDOW, TARGET_WINDOW)
-MODEL = figure(_model, SETTINGS, WINDOW)
-HARDWARE = figure(_hardware, SETTINGS)
+MODEL: Figure[ModelFacts | Absence] = figure(
+    lambda settings, window: settings.models.get(window.last.model_name, Absence.MODEL_UNKNOWN), SETTINGS, WINDOW
+)
+HARDWARE = figure(lambda settings: settings.hardware, SETTINGS)
 # the passes over the target's GPUs within the window
 DEVICES = figure(_devices, TARGET_WINDOW)
 # fields that the engine certainly has and will show with their first event

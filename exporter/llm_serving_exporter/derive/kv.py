@@ -62,15 +62,7 @@ def prefix_cache_hit_ratio(window: EngineWindow) -> float | Absence:
     return hits / queries if queries > 0 else Absence.IDLE
 
 
-def _context(window: EngineWindow, contradicted: bool) -> float | Absence:  # a figure's inputs go by place
-    return _explain_idle(average_context(window), contradicted)
-
-
-def _tokens_per_request(window: EngineWindow, contradicted: bool) -> float | Absence:
-    return _explain_idle(average_tokens_per_request(window), contradicted)
-
-
-def _explain_idle(mean: float | Absence, contradicted: bool) -> float | Absence:
+def _explain_idle(mean: float | Absence, contradicted: bool) -> float | Absence:  # a figure's inputs go by place
     """INCONSISTENT where no reading shows a request, and that cannot be."""
     return Absence.INCONSISTENT if contradicted and mean is Absence.IDLE else mean
 
@@ -81,10 +73,6 @@ def preemptions_per_second(window: EngineWindow) -> float | Absence:
         return Absence.INPUT_MISSING
     increase = window.increase("preemptions_total")
     return increase / window.elapsed_seconds if increase is not None else Absence.WARMING_UP
-
-
-def _state_usage(window: EngineWindow) -> float | None:
-    return window.last.state_cache_usage_ratio
 
 
 def _used_quality(window: EngineWindow, model: ModelFacts | Absence) -> Quality | None:
@@ -122,7 +110,7 @@ HIT_RATIO = gauge(
 _HELD_WINDOW = window_over("requests_running", "kv_cache_usage_ratio")
 CONTEXT_MEAN = gauge(
     names.CONTEXT_TOKENS_MEAN,
-    figure(_context, _HELD_WINDOW, CONTRADICTED),
+    figure(_explain_idle, figure(average_context, _HELD_WINDOW), CONTRADICTED),
     fields=("kv_cache_capacity_tokens", "requests_running"),
     silent=NOT_ON_A_FRONT_END,
     sentences={
@@ -132,7 +120,7 @@ CONTEXT_MEAN = gauge(
 )
 # absent for the same reasons
 TOKENS_PER_REQUEST: Row[float] = Row(
-    figure(_tokens_per_request, _HELD_WINDOW, CONTRADICTED),
+    figure(_explain_idle, figure(average_tokens_per_request, _HELD_WINDOW), CONTRADICTED),
     silent=NOT_ON_A_FRONT_END,
     series=(Series(names.KV_CACHE_TOKENS_PER_REQUEST),),
 )
@@ -143,7 +131,9 @@ PREEMPTIONS = gauge(
     explained_by="preemptions_total",
 )
 STATE_USAGE: Row[float] = Row(
-    figure(_state_usage, WINDOW), silent=NOT_ON_A_FRONT_END, series=(Series(names.STATE_CACHE_USAGE_RATIO),)
+    figure(lambda window: window.last.state_cache_usage_ratio, WINDOW),
+    silent=NOT_ON_A_FRONT_END,
+    series=(Series(names.STATE_CACHE_USAGE_RATIO),),
 )
 KV_ROWS = (USED_AND_FREE, HIT_RATIO, CONTEXT_MEAN, TOKENS_PER_REQUEST, STATE_USAGE, PREEMPTIONS)
 
@@ -190,11 +180,7 @@ _P99_QUALITY = figure(_clipped, TAIL)
 
 
 def _row(
-    metric: Metric,
-    name: str,
-    *fields: str,
-    of_p99: bool = False,
-    silent: frozenset[Role] = NEVER_SILENT,
+    metric: Metric, name: str, *fields: str, of_p99: bool = False, silent: frozenset[Role] = NEVER_SILENT
 ) -> Row[object]:
     return gauge(
         metric,
@@ -286,7 +272,5 @@ def _parts(
 
 
 MEMORY = gauge(
-    MEMORY_METRIC,
-    figure(_parts, WINDOW, MODEL, HARDWARE, figure(_used_bytes, DEVICES, HARDWARE)),
-    **OF_AN_ENGINE,
+    MEMORY_METRIC, figure(_parts, WINDOW, MODEL, HARDWARE, figure(_used_bytes, DEVICES, HARDWARE)), **OF_AN_ENGINE
 )

@@ -56,7 +56,7 @@ from llm_serving_exporter.derive.compute import (
 )
 from llm_serving_exporter.derive.compute import CEILING as DECODE_CEILING
 from llm_serving_exporter.derive.devices import find_cap
-from llm_serving_exporter.derive.figures import DEVICES, SETTINGS, DeriveSettings, Figure, figure, given
+from llm_serving_exporter.derive.figures import DEVICES, SETTINGS, Figure, figure, given
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Shown
 from llm_serving_exporter.derive.standstill import Standstill, measure_standstill
 from llm_serving_exporter.derive.steps import ITL, busy_ratio
@@ -146,11 +146,7 @@ Evidence = Mapping[str, float]
 # what is averaged over readings
 GAUGES = ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
 # without these there may be no verdict; of the sources of bandwidth each target may have the model
-_GIVEN_BY = {
-    "busy": "requests_running",
-    "bandwidth": RATIOS[BandwidthSource.MODEL].name,
-    "compute": COMPUTE_RATIO.name,
-}
+_GIVEN_BY = {"busy": "requests_running", "bandwidth": RATIOS[BandwidthSource.MODEL].name, "compute": COMPUTE_RATIO.name}
 
 
 class Judged(Struct, frozen=True):
@@ -184,7 +180,8 @@ def gather_evidence(
     """
     evidence: dict[str, float] = {}
     judged = [engine for engine in engines if engine.live.elapsed_seconds > 0]
-    _add(evidence, "standstill_seconds", [_measure_standstill(engine, stalled_after_seconds) for engine in judged], max)
+    still = [engine.standstill for engine in judged if engine.standstill is not None]
+    _add(evidence, "standstill_seconds", [measure_standstill(each, stalled_after_seconds) for each in still], max)
     both = [(engine.live, engine.roofline) for engine in judged]
     _add(evidence, "busy", [busy_ratio(engine) for engine, _ in both], _mean)
     busy = [busy_ratio(engine.worked) for engine in judged]
@@ -228,12 +225,9 @@ def _add_of_waiting(evidence: dict[str, float], queued: Sequence[Judged]) -> Non
     if deferred > 0:
         evidence["requests_deferred"] = deferred
     if deferred >= WAITING_FROM:
-        _add(evidence, "kv_connector", [_shows_connector(engine) for engine in queued], max)
+        connected = any(engine.receives_kv or engine.live.last.kv_connector for engine in queued)
+        evidence["kv_connector"] = 1.0 if connected else 0.0
     _add(evidence, "next_prompt_kv", [_fill_by_next_prompt(engine) for engine in queued], max)
-
-
-def _shows_connector(one: Judged) -> float | None:
-    return 1.0 if one.receives_kv or one.live.last.kv_connector else 0.0
 
 
 def _fill_by_next_prompt(one: Judged) -> float | None:
@@ -256,13 +250,10 @@ def gather_rest(engines: Sequence[Judged]) -> dict[str, float]:
     if evidence.get("prefill_busy", 0.0) >= PROMPTS_ALONE_FROM * (1 - MARGIN):
         worked = [busy_ratio(engine.worked) for engine in there]
         _add_per_working_time(evidence, "activations", [roof.activation_ratio for _, roof in judged], worked)
-    _add(evidence, "batch_of_ridge", [_of_ridge(roof) for _, roof in judged], _mean)
+    of_ridge = [roof.batch / roof.batch_ridge for _, roof in judged if roof.batch and roof.batch_ridge]
+    _add(evidence, "batch_of_ridge", of_ridge, _mean)
     _add(evidence, "decode_slowdown", [_slowdown(worked, roof) for worked, roof in judged], _mean)
     return evidence
-
-
-def _measure_standstill(one: Judged, span_seconds: float) -> float | None:
-    return measure_standstill(one.standstill, span_seconds) if one.standstill is not None else None
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -303,10 +294,6 @@ def _batch(window: EngineWindow) -> float | None:
 def _rate(window: EngineWindow, field: str) -> float | None:
     grown = window.increase(field)
     return grown / window.elapsed_seconds if grown is not None else None
-
-
-def _of_ridge(roofline: Roofline) -> float | None:
-    return roofline.batch / roofline.batch_ridge if roofline.batch and roofline.batch_ridge else None
 
 
 def _slowdown(window: EngineWindow, roofline: Roofline) -> float | None:
@@ -430,18 +417,10 @@ def judge_limiter(
     return Verdict(previous.state, candidate, since, previous.evidence, doubted, previous.cap)
 
 
-def _publish_verdict(verdict: Verdict) -> Verdict | Absence:
-    return Absence.INPUT_MISSING if verdict.state is Limiter.UNKNOWN else verdict
-
-
 # of the target: its engines' windows with the rooflines that are published, the verdict of the last tick, the time of the page
 JUDGED: Figure[Sequence[Judged]] = given("judged")
 PREVIOUS: Figure[Verdict | None] = given("previous")
 NOW: Figure[float] = given("now")
-
-
-def _gather(judged: Sequence[Judged], settings: DeriveSettings, cap: Cap | None) -> dict[str, float]:
-    return gather_evidence(judged, settings.stalled_after_seconds, cap)
 
 
 def _judge(
@@ -457,7 +436,9 @@ def _add_evidence(verdict: Verdict, judged: Sequence[Judged]) -> Verdict:
 
 
 _CAP = figure(find_cap, DEVICES)
-_EVIDENCE = figure(_gather, JUDGED, SETTINGS, _CAP)
+_EVIDENCE = figure(
+    lambda judged, settings, cap: gather_evidence(judged, settings.stalled_after_seconds, cap), JUDGED, SETTINGS, _CAP
+)
 # at every tick; with as much of the evidence as it takes
 VERDICT = figure(_judge, _EVIDENCE, PREVIOUS, NOW, JUDGED, _CAP)
 # the same with all of the evidence, for whoever shows it
@@ -465,7 +446,7 @@ WHOLE_VERDICT = figure(_add_evidence, VERDICT, JUDGED)
 # the signals among the row's fields whose absence explains that there is no verdict
 LACKING = figure(list_lacking_signals, _EVIDENCE)
 LIMITER: Row[Verdict] = Row(
-    figure(_publish_verdict, WHOLE_VERDICT),
+    figure(lambda verdict: Absence.INPUT_MISSING if verdict.state is Limiter.UNKNOWN else verdict, WHOLE_VERDICT),
     names.LIMITER.name,
     fields=tuple(_GIVEN_BY.values()),
     # what is suspect has not been used, so that it does not make the verdict suspect

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from llm_serving_exporter.catalogue import derived as names
-from llm_serving_exporter.derive.figures import HARDWARE, SETTINGS, WINDOW, WINDOWS, DeriveSettings, figure
+from llm_serving_exporter.derive.figures import HARDWARE, SETTINGS, WINDOW, WINDOWS, DeriveSettings, Figure, figure
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
 from llm_serving_exporter.derive.steps import find_token_field
 from llm_serving_exporter.model.hardware import Hardware
@@ -66,12 +66,8 @@ def _rate_of(phase: str) -> Callable[[EngineWindow, dict[str, float]], float | A
     return rate
 
 
-def _read_for(phase: str) -> Callable[[EngineWindow], tuple[str, ...]]:
-    return lambda window: (counter_of(phase, window),)
-
-
-def _read_for_both(window: EngineWindow) -> tuple[str, ...]:
-    return tuple(counter_of(phase, window) for phase in COUNTERS)
+def _read_for(*phases: str) -> Figure[tuple[str, ...]]:
+    return figure(lambda window: tuple(counter_of(phase, window) for phase in phases), WINDOW)
 
 
 def _quality_of(phase: str) -> Callable[[EngineWindow, DeriveSettings], Quality | None]:
@@ -100,7 +96,7 @@ RATES: dict[str, Row[float]] = {
         figure(_rate_of(phase), WINDOW, _RATES),
         f"{names.PHASE_TOKENS_PER_SECOND.name}_{phase}",
         fields=(counter,),
-        fields_read=figure(_read_for(phase), WINDOW),
+        fields_read=_read_for(phase),
         explained_by=counter,
         quality=figure(_quality_of(phase), WINDOW, SETTINGS),
         series=(Series(names.PHASE_TOKENS_PER_SECOND, (phase,)),),
@@ -111,7 +107,7 @@ RATES_PER_GPU = gauge(
     names.PHASE_TOKENS_PER_SECOND_PER_GPU,
     figure(_rates_per_gpu, WINDOW, _RATES, HARDWARE),
     fields=tuple(COUNTERS.values()),
-    fields_read=figure(_read_for_both, WINDOW),
+    fields_read=_read_for(*COUNTERS),
     silent=NOT_ON_A_FRONT_END,
 )
 ROWS = (*RATES.values(), RATES_PER_GPU)

@@ -212,9 +212,7 @@ PAGE_FIELDS: Mapping[str, PageField] = {
     "speculative_accepted_tokens_total": PageField(sentences=_SPECULATION),
     "requests_running": PageField(silent=NOT_ON_A_FRONT_END),
     "batch_limit_requests": PageField(
-        has_setting=True,
-        silent=NOT_ON_A_FRONT_END,
-        sentences={Absence.NOT_CONFIGURED: SET_THE_BATCH_LIMIT},
+        has_setting=True, silent=NOT_ON_A_FRONT_END, sentences={Absence.NOT_CONFIGURED: SET_THE_BATCH_LIMIT}
     ),
     "kv_cache_usage_ratio": PageField(silent=NOT_ON_A_FRONT_END),
     "kv_cache_capacity_tokens": PageField(silent=NOT_ON_A_FRONT_END),

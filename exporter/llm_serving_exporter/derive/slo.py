@@ -70,26 +70,18 @@ def judge_quality(found: Latency) -> Quality | None:
 _RANKS = {q: f"p{100 * q:g}" for q in QUANTILES}
 
 
-def _latency_of(field: str) -> Callable[[EngineWindow], Latency | Absence]:
-    return lambda window: measure_latency(window, field)
-
-
-def _quality(found: Latency | Absence) -> Quality | None:
-    return None if isinstance(found, Absence) else judge_quality(found)
-
-
 def _by_rank(found: Latency) -> dict[str, float]:
     return {_RANKS[q]: quantile.value for q, quantile in found.quantiles.items()}
 
 
 def _row(name: str, field: str) -> Row[Latency]:
-    computed = figure(_latency_of(field), window_over(field))
+    computed = figure(lambda window: measure_latency(window, field), window_over(field))
     return Row(
         computed,
         f"latency_{name}",
         fields=(field,),
         explained_by=field,
-        quality=figure(_quality, computed),
+        quality=figure(lambda found: None if isinstance(found, Absence) else judge_quality(found), computed),
         series=(Series(names.WINDOW_LATENCY_SECONDS, (name,), _by_rank),),
     )
 

@@ -81,7 +81,6 @@ def _may_have_begun_and_ended(tick: EngineWindow, events: float) -> bool:
 
 
 def _count_finished(tick: EngineWindow) -> float | None:
-    """How many requests ended in a tick, for any reason."""
     before, after = tick.first.requests_finished_total, tick.last.requests_finished_total
     return None if before is None or after is None else add_up(after.values()) - add_up(before.values())
 
@@ -99,12 +98,8 @@ def _weigh(tick: EngineWindow | None, target: Window, earlier: EngineDerived | N
     return before + weigh_zero(tick, frozenset({ITL, STEPS} - quality.keys()))
 
 
-def _is_contradicted(evidence: float) -> bool:
-    return evidence >= SURE
-
-
 _EVIDENCE = figure(_weigh, TICK, TARGET_WINDOW, EARLIER)
-CONTRADICTED = figure(_is_contradicted, _EVIDENCE)
+CONTRADICTED = figure(lambda evidence: evidence >= SURE, _EVIDENCE)
 # for the next tick; not published
 EVIDENCE: Row[float] = Row(_EVIDENCE, **OF_AN_ENGINE, every_tick=True)
 CONTRADICTION_ROWS = (EVIDENCE,)

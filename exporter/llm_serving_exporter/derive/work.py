@@ -141,11 +141,7 @@ def weight_read_bytes(roof: Roof, tokens: float, *, sampled: bool = True) -> Ban
     if distinct is None:
         return Band(whole, whole, whole)
     routed = roof.routed_bytes
-    return Band(
-        whole + distinct.lower * routed,
-        whole + distinct.expected * routed,
-        whole + distinct.upper * routed,
-    )
+    return Band(whole + distinct.lower * routed, whole + distinct.expected * routed, whole + distinct.upper * routed)
 
 
 def experts_touched(roof: Roof, tokens: float) -> Band | None:

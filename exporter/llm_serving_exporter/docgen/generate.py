@@ -234,7 +234,6 @@ def _usual_ranges(*, counters: bool) -> str:
 
 
 def _identity_rows() -> str:
-    """Which identity labels stand on which series."""
     whole = [f"`{metric.full_name}`" for metric in METRICS if metric.whole_identity]
     place, every = (", ".join(f"`{name}`" for name in names) for names in (PLACE_LABELS, IDENTITY_LABELS))
     return "\n".join(

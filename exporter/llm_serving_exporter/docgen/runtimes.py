@@ -99,12 +99,7 @@ preempted, and nobody is held back for KV or an adapter. Each data-parallel rank
 higher level raises it; when more requests run, or the engine restarts, it is forgotten.
 """
 # best first
-_WORDS = {
-    Quality.LIVE: "exact",
-    Quality.SLOW: "slow",
-    Quality.LAGGING: "lagging",
-    Quality.APPROXIMATE: "approx.",
-}
+_WORDS = {Quality.LIVE: "exact", Quality.SLOW: "slow", Quality.LAGGING: "lagging", Quality.APPROXIMATE: "approx."}
 NOT_SAID = ""
 COLUMNS = 7  # runtimes in one matrix: wider tables do not fit a page
 _SENTENCE_ENDS = re.compile(r"(?<=\.) (?=[A-Z])")
@@ -247,11 +242,7 @@ _CLOCKS = {
     FirstToken.UPSTREAM_OF_STREAMS: "the engine's side as it sees it, of streams only: objectives are not counted by it",
     None: "none, or nobody knows whose: objectives are not counted by it",
 }
-_KINDS = {
-    PageKind.METRICS: "",
-    PageKind.JSON: ", which is JSON",
-    PageKind.NONE: ", asked only for whether it answers",
-}
+_KINDS = {PageKind.METRICS: "", PageKind.JSON: ", which is JSON", PageKind.NONE: ", asked only for whether it answers"}
 
 
 class _RowText(Struct, frozen=True):

@@ -347,9 +347,7 @@ def _list_openmetrics(families: Iterable[Family]) -> list[str | Spool]:
 
 
 def _list_pieces(
-    families: Iterable[Family],
-    write_header: Callable[[str, str, str], str],
-    known: dict[Metric, str],
+    families: Iterable[Family], write_header: Callable[[str, str, str], str], known: dict[Metric, str]
 ) -> list[str | Spool]:
     pieces = list[str | Spool]()
     for family in families:
@@ -384,8 +382,6 @@ _OPENMETRICS_HEADERS: dict[Metric, str] = {}
 
 
 class _Collected(Collector):
-    """Families that were collected already."""
-
     def __init__(self, families: list[Family]) -> None:
         self._families = families
 

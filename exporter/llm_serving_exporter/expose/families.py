@@ -127,11 +127,6 @@ def label_target_info(target: Target, known: Sequence[str]) -> SharedLabels:
     )
 
 
-def label_fleet(identity: Identity, known: Sequence[str], own: Mapping[str, str]) -> SharedLabels:
-    """The labels of a series about the replicas of a model: whatever is stated of their identity, and `own`."""
-    return SharedLabels({**own, **dict.fromkeys(known, ""), **list_identity(identity)})
-
-
 def list_own_labels(identities: Iterable[Identity]) -> tuple[str, ...]:
     """The labels that these have of their own: the most usual ones, at most as many as one target may have."""
     stated = [identity.labels for identity in identities if identity.labels]
@@ -154,16 +149,6 @@ def find_place(target: Target, node: str, stated: Mapping[str, NodePlace]) -> No
 def label_place(place: NodePlace) -> dict[str, str]:
     """The labels of where a node stands."""
     return {name: getattr(place, name) for name in NODE_LABELS}
-
-
-def label_written(names: Iterable[str]) -> SharedLabels:
-    """The labels of the series that shows what a scrape does to labels: every identity label, and these of targets' own."""
-    return SharedLabels(dict.fromkeys((*IDENTITY_LABELS, *names), AS_WRITTEN))
-
-
-def label_gpu(uuid: str, name: str, node: str) -> SharedLabels:
-    """The labels of a GPU's series."""
-    return SharedLabels({**_NO_PLACE, "gpu": uuid, "gpu_name": name, "node": node})
 
 
 class LabelBook:
@@ -411,15 +396,16 @@ class Families:
 
     def of_gpu(self, uuid: str, name: str, node: str) -> SharedLabels:
         """The labels that every series of a GPU has."""
-        return label_gpu(uuid, name, node)
+        return SharedLabels({**_NO_PLACE, "gpu": uuid, "gpu_name": name, "node": node})
 
     def of_fleet(self, identity: Identity, model_name: str, role: str) -> SharedLabels:
-        """The labels of a series about the replicas of a model."""
-        return label_fleet(identity, self._known, {"model_name": model_name, "role": role})
+        """The labels of a series about the replicas of a model: with whatever is stated of their identity."""
+        own = {"model_name": model_name, "role": role}
+        return SharedLabels({**own, **dict.fromkeys(self._known, ""), **list_identity(identity)})
 
     def of_written(self) -> SharedLabels:
-        """The labels of the series that shows what a scrape does to labels."""
-        return label_written(self._known)
+        """The labels of the series that shows what a scrape does to labels: every identity label, and those of targets' own."""
+        return SharedLabels(dict.fromkeys((*IDENTITY_LABELS, *self._known), AS_WRITTEN))
 
     @property
     def left_out(self) -> Counter[tuple[str, str]]:

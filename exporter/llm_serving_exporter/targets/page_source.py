@@ -169,8 +169,6 @@ MOST_FRESH_ROUNDS = 6
 
 
 class _Asked(Struct):
-    """What was found out about the page of one path."""
-
     families: frozenset[str]  # that the page had then
     retry: Retry  # when to ask again
     runtime: Runtime | None = None  # whose it is, as an endpoint said; None: none did
@@ -289,7 +287,6 @@ class PageSource:
         self._set_runtime(book.runtimes.get(target.runtime) if target.runtime else None)
 
     def _ask_at(self, base_url: str) -> None:
-        """Asks the server at this URL from now on."""
         self.base_url = base_url
         self._client = self._connect(base_url, self._target.http, monotonic=self._monotonic, wall=self._wall)
         self._polls = Polls(self._target, self._client, self._monotonic)

@@ -241,7 +241,6 @@ class TargetPipeline:
     def _settings_of(
         self, runtime: Runtime, snapshot: Snapshot, page_role: Role | None, history: History
     ) -> DeriveSettings:
-        """What derive needs beside the window."""
         stated = self._settings(self._server.facts, add_up([engine.is_engine for engine in snapshot.engines]))
         return replace(
             stated,
@@ -351,7 +350,6 @@ class TargetPipeline:
 
 
 def _count_left_out(before: Mapping[str, int], left_out: tuple[LeftOut, ...]) -> Mapping[str, int]:
-    """The counts by field with those of one more page."""
     return Counter(before) + Counter(value.name for value in left_out) if left_out else before
 
 

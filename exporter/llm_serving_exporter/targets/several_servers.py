@@ -91,8 +91,6 @@ _Counts = Mapping[tuple[str, ...], float]
 
 
 class _Page(Struct, frozen=True):
-    """What a page said of its engine."""
-
     start_unix_seconds: float  # of the server's process
     monotonic_seconds: float  # when the page came
     counts: _Counts  # every counter

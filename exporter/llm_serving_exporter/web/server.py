@@ -57,25 +57,17 @@ class WebServer:
         self._passwords = PasswordLane(self._checkers, limits.password_checks)
         self._listeners = listen_on_all(web.listen_addresses)
         scheme = "https" if self._guard and self._guard.tls else "http"
-        self._urls = tuple(url_of(listener, scheme) for listener in self._listeners)
-        self._places = tuple(describe_listener(listener, scheme) for listener in self._listeners)
+        # where a client on this machine reaches each address, with the port really bound
+        self.urls = tuple(url_of(listener, scheme) for listener in self._listeners)
+        # where it listens, one line for each address, for a person
+        self.places = tuple(describe_listener(listener, scheme) for listener in self._listeners)
         self._connections = Connections(self._listeners, limits, self._guard, self._submit, self.refusals, self._log)
         self._thread = threading.Thread(target=self._connections.run, name="web-loop", daemon=True)
 
     @property
     def url(self) -> str:
         """Where a client on this machine reaches the server, with the port really bound: the first of `urls`."""
-        return self._urls[0]
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """The same for each address that it listens on."""
-        return self._urls
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Where it listens, one line for each address, for a person."""
-        return self._places
+        return self.urls[0]
 
     @property
     def certificate_expiry(self) -> float | None:

@@ -58,7 +58,7 @@ _TLS_REFUSED = {
     "curve_preferences": "Remove it: OpenSSL's default curves apply.",
 }
 _REFUSED = {
-    "rate_limit": "Remove it: this exporter limits connections, not requests; a proxy in front can limit those.",
+    "rate_limit": "Remove it: this exporter limits connections, not requests; a proxy in front can limit those."
 }
 
 
@@ -155,7 +155,6 @@ def _read_tls(node: Node, place: Place, folder: Path) -> TlsSettings | None:
 
 
 def _refuse_together(settings: TlsSettings, place: Place) -> None:
-    """Reports keys that do not go together."""
     if settings.min_version > settings.max_version:
         place.key("min_version").refuse("is above max_version", "Remove max_version.")
     if settings.client_auth_type == NO_CLIENT_CERT:

@@ -91,7 +91,6 @@ class Workers:
             return (self._first if first else self._rest).popleft(), first
 
     def _count_ready(self) -> int:
-        """Tasks that a free thread may take."""
         return len(self._first) + min(len(self._rest), self._most_rest - self._busy[False])
 
 

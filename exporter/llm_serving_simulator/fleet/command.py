@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from llm_serving_exporter.errors import ConfigError, LLMServingExporterError, Problem
-from llm_serving_exporter.settings.flags import CommandParser, duration_once_bare
+from llm_serving_exporter.settings.flags import CommandParser, add_rows, duration_once_bare
 from llm_serving_exporter.settings.kinds import format_duration
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, ended_by_signal, print_line, print_message, run_command
 from llm_serving_simulator.fleet.fleet import Fleet
@@ -19,6 +19,17 @@ from llm_serving_simulator.options import port, speed
 
 _DEFAULT_SCENARIO = "calm-day"
 _PROGRESS_SECONDS = 5.0
+# flags in the order of --help: name, word for the value, help, what else argparse is told
+_FLAGS = (
+    ("--scenario", "NAME|FILE", "one of --list, or a file; default: %(default)s", {"default": _DEFAULT_SCENARIO}),
+    ("--list", None, "show the scenarios and exit", {"action": "store_true"}),
+    ("--speed", "TIMES", "times as fast as real time", {"type": speed, "default": 1.0}),
+    ("--duration", "10m", "end by itself after this much real time", {"type": duration_once_bare("--duration")}),
+    ("--seed", None, "of arrivals and lengths; default: the scenario's", {"type": int}),
+    ("--port", "PORT", "the first replica's, the others follow; default: free ones", {"type": port, "default": 0}),
+    ("--control-port", "PORT", "default: a free one", {"type": port, "default": 0}),
+    ("--write-config", "FILE", "write an exporter's configuration for these replicas", {"type": Path}),
+)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -111,30 +122,5 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         "simulate",
         description="A fleet of simulated vLLM or SGLang servers that obey the roofline, for tests, drills and alerts.",
     )
-    parser.add_argument(
-        "--scenario",
-        default=_DEFAULT_SCENARIO,
-        metavar="NAME|FILE",
-        help="one of --list, or a file; default: %(default)s",
-    )
-    parser.add_argument("--list", action="store_true", help="show the scenarios and exit")
-    parser.add_argument("--speed", type=speed, default=1.0, metavar="TIMES", help="times as fast as real time")
-    parser.add_argument(
-        "--duration",
-        type=duration_once_bare("--duration"),
-        metavar="10m",
-        help="end by itself after this much real time",
-    )
-    parser.add_argument("--seed", type=int, help="of arrivals and lengths; default: the scenario's")
-    parser.add_argument(
-        "--port",
-        type=port,
-        default=0,
-        metavar="PORT",
-        help="the first replica's, the others follow; default: free ones",
-    )
-    parser.add_argument("--control-port", type=port, default=0, metavar="PORT", help="default: a free one")
-    parser.add_argument(
-        "--write-config", type=Path, metavar="FILE", help="write an exporter's configuration for these replicas"
-    )
+    add_rows(parser, _FLAGS)
     return parser.parse_args(argv)

@@ -130,45 +130,6 @@ def least_loaded(replicas: Iterable[Replica]) -> Replica | None:
     return min(ready)[3] if ready else None
 
 
-class Router:
-    """The least loaded replica gets a request, unless it is pinned to another one. A pin counts while its replica is ready."""
-
-    def __init__(self) -> None:
-        self._shares: dict[str, float] = {}
-        self._longest: dict[str, int] = {}  # least tokens of a prompt
-        # since a share was pinned last
-        self._routed = 0
-        self._pinned: dict[str, int] = {}
-
-    def pin_share(self, name: str, share: float) -> None:
-        """A replica gets that share of the requests, evenly, from now on."""
-        self._shares[name] = share
-        self._routed, self._pinned = 0, {}
-
-    def pin_long_prompts(self, name: str, tokens: int) -> None:
-        """A replica gets the prompts of at least so many tokens, and nothing else."""
-        self._longest[name] = tokens
-
-    def choose(self, replicas: Collection[Replica], request: Request) -> Replica | None:
-        """Where a request goes; None where no replica is ready."""
-        if not self._shares and not self._longest:
-            return least_loaded(replicas)
-        pinned = {
-            replica.name: replica
-            for replica in replicas
-            if replica.ready and (replica.name in self._shares or replica.name in self._longest)
-        }
-        for name, tokens in self._longest.items():
-            if name in pinned and request.prompt_tokens >= tokens:
-                return pinned[name]
-        self._routed += 1
-        for name, share in self._shares.items():
-            if name in pinned and self._pinned.get(name, 0) < int(share * self._routed):
-                self._pinned[name] = self._pinned.get(name, 0) + 1
-                return pinned[name]
-        return least_loaded(replica for replica in replicas if replica.name not in pinned) or least_loaded(replicas)
-
-
 # --- The fleet
 
 
@@ -213,7 +174,9 @@ class Fleet:
         self.unreachable: set[str] = set()  # replicas that an exporter cannot ask, though they serve
         self.throttled: set[str] = set()  # replicas whose GPUs say that they are too hot
         self._first_token_delays: dict[str, float] = {}
-        self._router = Router()
+        # which replica gets a request; None where none is ready
+        self.choose_replica: Callable[[Collection[Replica], Request], Replica | None]
+        self.choose_replica = lambda replicas, _request: least_loaded(replicas)
         self._error_share = 0.0
         self._totals = Totals(Counts())
         self._requests = iter(workload.requests())
@@ -313,7 +276,7 @@ class Fleet:
         self._route(record)
 
     def _route(self, record: Record) -> None:
-        chosen = self._router.choose(self.replicas.values(), record.request)
+        chosen = self.choose_replica(self.replicas.values(), record.request)
         if chosen is None or chosen.engine is None:
             self._totals.unrouted += 1
             record.outcome, record.ended_seconds = Outcome.UNROUTED, self.now_seconds
@@ -508,14 +471,6 @@ class Fleet:
         """The front end keeps each request so long before the engine has it, as a slow tokeniser does. 0 ends it. Raises KeyError."""
         for name in self.replicas if names is None else names:
             self._first_token_delays[self.replicas[name].name] = seconds
-
-    def pin_share(self, share: float, name: str) -> None:
-        """From now on a replica gets that share of the requests, whatever it has to do, as a canary does. Raises KeyError."""
-        self._router.pin_share(self.replicas[name].name, share)
-
-    def pin_long_prompts(self, tokens: int, name: str) -> None:
-        """From now on prompts of at least so many tokens go to a replica, as long as it is ready, and no others. Raises KeyError."""
-        self._router.pin_long_prompts(self.replicas[name].name, tokens)
 
     def cut_off(self, names: Iterable[str] | None = None) -> None:
         """An exporter's questions are not answered any more, while clients are served as before. Raises KeyError."""

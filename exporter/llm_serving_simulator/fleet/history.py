@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
-from typing import TextIO
 
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.spec import Kind, Metric
@@ -35,7 +33,7 @@ from llm_serving_exporter.settings.config import Config, SloConfig
 from llm_serving_exporter.targets.host import TargetHost
 from llm_serving_simulator.fleet.fleet import Fleet, Replica, ReplicaState
 from llm_serving_simulator.fleet.gpus import FleetGpuSource, gpu_uuid, gpus_of
-from llm_serving_simulator.fleet.pages import labels_text, side_answers
+from llm_serving_simulator.fleet.pages import side_answers
 from llm_serving_simulator.fleet.scenario import Scenario, Slo
 from llm_serving_simulator.fleet.workload import DAY_SECONDS, Profile
 from llm_serving_simulator.web import METRICS_CONTENT_TYPE
@@ -162,7 +160,6 @@ class Watch:
         self._find_targets()
 
     def _find_targets(self) -> None:
-        """Adds and removes targets, as discovery finds them now."""
         names = [name for name in self._names if self._discovers is None or self._discovers(self._fleet.replica(name))]
         targets = self._host.targets
         for name in targets.keys() - set(names):
@@ -348,81 +345,6 @@ def _kept(names: frozenset[str], metric: Metric) -> bool:
     return name in names or (
         metric.kind is Kind.HISTOGRAM and any(name + suffix in names for suffix in _HISTOGRAM_SUFFIXES)
     )
-
-
-# --- A scenario's past in minutes: simulated, read through the exporter's stages, written with timestamps for a database to take in.
-#
-# Two forms: OpenMetrics for `promtool tsdb create-blocks-from openmetrics`, and the lines of VictoriaMetrics' /api/v1/import/prometheus.
-
-
-# series of a run; what is behind them is only a cache of label texts
-_MOST_TEXTS = 200_000
-
-
-class Form(StrEnum):
-    """How samples are written."""
-
-    OPENMETRICS = "openmetrics"  # unix seconds, `# EOF` at the end
-    VICTORIAMETRICS = "victoriametrics"  # unix milliseconds
-
-
-class Written(Struct, frozen=True):
-    """What was written."""
-
-    points: int  # in time
-    samples: int  # of all series
-
-
-def write_history(
-    fleet: Fleet,
-    watch: Watch,
-    out: TextIO,
-    *,
-    until_seconds: float,
-    interval_seconds: float,
-    form: Form = Form.OPENMETRICS,
-    labels: Mapping[str, str] | None = None,
-    more: Callable[[float, list[Sample]], Iterable[Sample]] | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> Written:
-    """Advances the fleet to `until_seconds` and writes what `watch` exports at each interval, the fleet's present included.
-
-    `labels` go onto every sample (job, instance: what a scrape adds). `more(unix_seconds, samples)` may give further samples for a point,
-    such as a recording rule's. `progress` is told the fleet's seconds at each point. Series without a type: a database does not need one.
-    """
-    added = dict(labels or {})
-    texts: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
-    begin = fleet.now_seconds
-    points = written = 0
-    while (at := begin + points * interval_seconds) <= until_seconds:
-        fleet.advance(at)
-        samples = list(watch.samples())
-        unix = fleet.unix_seconds(at)
-        if more is not None:
-            samples += more(unix, samples)
-        stamp = _seconds(unix) if form is Form.OPENMETRICS else str(round(unix * 1000))
-        lines = []
-        for name, of, value in samples:
-            key = (name, tuple(of.items()))
-            text = texts.get(key)
-            if text is None:
-                if len(texts) >= _MOST_TEXTS:
-                    texts.clear()
-                text = texts[key] = name + labels_text({**of, **added})
-            lines.append(f"{text} {value!r} {stamp}\n")
-        out.write("".join(lines))
-        points += 1
-        written += len(lines)
-        if progress is not None:
-            progress(at)
-    if form is Form.OPENMETRICS:
-        out.write("# EOF\n")
-    return Written(points, written)
-
-
-def _seconds(unix_seconds: float) -> str:
-    """To the millisecond, which is what a database keeps."""
-    return f"{unix_seconds:.3f}"
 
 
 # --- What Prometheus would have recorded in the week before a scenario: the fleet's own calm, day after day.

@@ -160,11 +160,7 @@ def write_vllm_page(engine: Engine, start_unix_seconds: float) -> bytes:
     writer.counter("vllm:num_preemptions_total", "Preemptions.", counts.preemptions)
     writer.counter("vllm:prompt_tokens_total", "Prompt tokens.", counts.prompt_tokens)
     hits = counts.prompt_hit_tokens
-    sources = {
-        "local_compute": counts.prompt_tokens - hits,
-        "local_cache_hit": hits,
-        "external_kv_transfer": 0,
-    }
+    sources = {"local_compute": counts.prompt_tokens - hits, "local_cache_hit": hits, "external_kv_transfer": 0}
     writer.counters(
         "vllm:prompt_tokens_by_source_total",
         "Prompt tokens by where their KV comes from.",
@@ -180,11 +176,7 @@ def write_vllm_page(engine: Engine, start_unix_seconds: float) -> bytes:
         ],
     )
     writer.counter("vllm:generation_tokens_total", "Generated tokens.", counts.generated_tokens)
-    finished = {
-        "stop": counts.finished_stop,
-        "length": counts.finished_length,
-        "error": counts.finished_error,
-    }
+    finished = {"stop": counts.finished_stop, "length": counts.finished_length, "error": counts.finished_error}
     writer.counters(
         "vllm:request_success_total",
         "Finished requests by reason.",

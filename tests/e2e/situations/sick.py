@@ -11,6 +11,7 @@ from llm_serving_simulator.fleet.scenario import Event
 from llm_serving_simulator.fleet.workload import Lengths, Mix
 from tests.e2e.situations.fleets import LONG_ANSWERS, SHORT, SMALL, fleet
 from tests.e2e.situations.situation import HOUR, MINUTE, Expected, Notice, Situation
+from tests.support.builders.pinned import pin_long_prompts, pin_share
 
 CAUSE = 30 * MINUTE
 # a sick replica is named, and it is one cause
@@ -61,15 +62,15 @@ def _reach(what: str, at: float) -> Event:
 
 
 def _pin_canary(fleet: Fleet) -> None:
-    fleet.pin_share(0.01, "canary-5")
+    pin_share(fleet, 0.01, "canary-5")
 
 
 def _pin_sick(fleet: Fleet) -> None:
-    fleet.pin_share(0.25, "livelock-1")
+    pin_share(fleet, 0.25, "livelock-1")
 
 
 def _pin_long_prompts(fleet: Fleet) -> None:
-    fleet.pin_long_prompts(4000, "long-prompts-on-one-1")
+    pin_long_prompts(fleet, 4000, "long-prompts-on-one-1")
 
 
 FLAPS_END = CAUSE + 2 * HOUR

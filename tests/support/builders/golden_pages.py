@@ -146,11 +146,13 @@ def golden_registry(name: str, target_labels: tuple[str, ...] = ()) -> Collector
         node_gpus=8 if in_kubernetes else None,
     )
     store.put_kubelet(passed if in_kubernetes else None)
-    store.put_dcgm(True)
-    store.put_review(ReviewRuns(START - 7200, START - 3600, START - 3500, START + 597_600))
-    store.put_drills((DrillResult("tiny-llama", Role.UNIFIED, START - 3600, START - 90_000, DrillVerdict.FAILED),))
+    store.put_values(dcgm_ok=True)
+    store.put_values(review=ReviewRuns(START - 7200, START - 3600, START - 3500, START + 597_600))
+    store.put_values(
+        drills=(DrillResult("tiny-llama", Role.UNIFIED, START - 3600, START - 90_000, DrillVerdict.FAILED),)
+    )
     if name == "vllm-0.32-dp2":
-        store.put_waiting((WaitingPod("llm", "chat-7d9-x2", "chat", "Deployment", "tiny-llama", "unified"),))
+        store.put_values(waiting=(WaitingPod("llm", "chat-7d9-x2", "chat", "Deployment", "tiny-llama", "unified"),))
     registry = CollectorRegistry()
     setup = Setup(
         15.0,

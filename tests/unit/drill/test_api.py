@@ -203,10 +203,11 @@ def test_grafana_gets_one_annotation_that_becomes_a_span() -> None:
         {"/api/annotations": {"id": 7, "message": "Annotation added"}, "/api/annotations/7": {"message": "patched"}}
     )
     try:
-        grafana = Grafana(api(server.url))
+        client = api(server.url)
+        grafana = Grafana(client)
         annotation = grafana.begin_annotation(1000.5, "a drill")
         grafana.end_annotation(annotation, 1600.25, "passed")
-        grafana.close()
+        client.close()
     finally:
         server.close()
     (method, path, body), (method_2, path_2, body_2) = server.seen

@@ -126,8 +126,8 @@ def test_pods_that_wait_are_counted_by_workload_with_the_model_of_their_workload
     store = Store()
     target = Target("a", "http://127.0.0.1:9", identity=Identity(namespace="llm", pod="chat-1", workload="chat"))
     store.put_target(change_reading(store.add_target(target), model_name="m"))
-    store.put_waiting(
-        (
+    store.put_values(
+        waiting=(
             WaitingPod("llm", "chat-2", "chat", "Deployment", "", "unified"),
             WaitingPod("llm", "chat-3", "chat", "Deployment", "", "unified"),
             WaitingPod("other", "chat-2", "chat", "Deployment", "said", "decode"),
@@ -140,5 +140,5 @@ def test_pods_that_wait_are_counted_by_workload_with_the_model_of_their_workload
     )
     for labels, number in ((("m", "llm", "unified"), 2.0), (("said", "other", "decode"), 1.0)):
         assert f'llm_serving_pods_waiting{{container="",{blank.format(*labels)}}} {number}' in text
-    store.put_waiting(())
+    store.put_values(waiting=())
     assert "llm_serving_pods_waiting{" not in exposed(store, 100.0)

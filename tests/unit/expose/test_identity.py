@@ -53,7 +53,7 @@ def samples(
                 origin="configured",
             )
         )
-    store.put_drills(drills)
+    store.put_values(drills=drills)
     setup = Setup(15.0, 20.0, "exporters-node", expected, prices=prices, target_labels=target_labels)
     registry.register(ViewCollector(store.view, lambda: setup, lambda: 101.0))
     served = encode(registry, "")[0]

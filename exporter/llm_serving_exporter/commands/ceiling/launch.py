@@ -332,8 +332,6 @@ class Launch(Struct, frozen=True):
 
 
 class _Said(Struct):
-    """What the flags read so far say."""
-
     sizes: dict[str, int] = field(default_factory=dict)  # by meaning
     words: dict[str, str] = field(default_factory=dict)  # by meaning
     share: float | None = None  # of the memory; None: not said
@@ -421,7 +419,6 @@ def _read_flags(words: Sequence[str], dialect: Dialect) -> _Said:
 
 
 def _keep_flag(meanings: _Said, meaning: str, flag: str, text: str) -> None:
-    """Keeps what one flag says."""
     if not text and meaning not in WITHOUT_VALUE:
         raise ValueError(f"{flag} has no {WORDS.get(meaning, 'share' if meaning == SHARE else 'size')} behind it")
     if meaning == "drafting":

@@ -563,11 +563,7 @@ def _are_models(flags: FlagReader, path: str) -> bool:
 
 def _load(flags: FlagReader, model: ModelFacts | None) -> Load | None:
     encoder = model is not None and model.geometry.encoder
-    needed = {
-        "--requests-per-second": RATE,
-        "--input-tokens": INPUT_TOKENS,
-        "--output-tokens": OUTPUT_TOKENS,
-    }
+    needed = {"--requests-per-second": RATE, "--input-tokens": INPUT_TOKENS, "--output-tokens": OUTPUT_TOKENS}
     plan = [flags.value(flag, kind) for flag, kind in (
         ("--target-utilization", SHARE), ("--redundancy", FACTOR), ("--efficiency", SHARE)
     )]  # fmt: skip

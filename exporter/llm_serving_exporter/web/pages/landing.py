@@ -277,7 +277,6 @@ def _summary(view: View) -> Markup:
 
 
 def _exporter(view: View, clock: Clock) -> Markup:
-    """What is wrong with the exporter's own input."""
     parts = []
     if not view.reload_ok:
         since = (

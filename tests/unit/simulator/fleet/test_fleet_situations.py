@@ -13,6 +13,7 @@ from llm_serving_simulator.fleet.history import Watch
 from llm_serving_simulator.fleet.pages import leave_out
 from llm_serving_simulator.fleet.spec import EngineSpec
 from llm_serving_simulator.fleet.workload import Lengths, Mix, Outcome, PoissonWorkload, Profile
+from tests.support.builders.pinned import pin_long_prompts, pin_share
 
 ENGINE = EngineSpec(loading_seconds=30.0)
 NEWER = replace(ENGINE, version="0.33.0", lacks=("vllm:time_to_first_token_seconds", "vllm:kv_cache_usage_perc"))
@@ -89,7 +90,7 @@ def test_a_family_is_left_out_by_its_whole_name() -> None:
 @pytest.mark.e2e
 def test_a_canary_gets_its_share_and_the_others_the_rest() -> None:
     found = fleet(3, rate=10.0)
-    found.pin_share(0.01, "r2")
+    pin_share(found, 0.01, "r2")
     found.advance(1000.0)
     counts = served(found)
     assert counts["r2"] == sum(counts.values()) // 100
@@ -98,7 +99,7 @@ def test_a_canary_gets_its_share_and_the_others_the_rest() -> None:
 
 def test_long_prompts_go_to_one_replica_and_nothing_else_does() -> None:
     found = fleet(3, rate=10.0)
-    found.pin_long_prompts(400, "r1")
+    pin_long_prompts(found, 400, "r1")
     found.advance(300.0)
     assert served(found)["r1"] > 10
     for record in found.ledger.records:

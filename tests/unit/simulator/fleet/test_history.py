@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_simulator.fleet.history import Form, Watch, Written, write_history
+from llm_serving_simulator.fleet.history import Watch
 from llm_serving_simulator.fleet.scenario import Slo
+from tests.support.builders.fleet_history import Form, Written, write_history
 from tests.support.builders.simfleet import EPOCH, small_fleet
 from tests.support.waiting import PATIENCE_SECONDS
 
