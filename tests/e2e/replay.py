@@ -16,10 +16,11 @@ from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.model.cost import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.record import replace
 from llm_serving_simulator.fleet.fleet import Fleet
-from llm_serving_simulator.fleet.history import Form, Sample, Watch, write_history
+from llm_serving_simulator.fleet.history import Sample, Watch
 from llm_serving_simulator.fleet.scenario import Event, Scenario, load
 from llm_serving_simulator.fleet.workload import DAY_SECONDS, Step
 from tests.e2e.stack import settings_of
+from tests.support.builders.fleet_history import Form, write_history
 from tests.support.servers.victoriametrics import VictoriaMetrics, replay
 
 MINUTE, HOUR = 60.0, 3600.0

@@ -13,9 +13,10 @@ from pathlib import Path
 from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec
-from llm_serving_simulator.fleet.history import Sample, Watch, write_history
+from llm_serving_simulator.fleet.history import Sample, Watch
 from llm_serving_simulator.fleet.spec import EngineSpec
 from llm_serving_simulator.fleet.workload import Lengths, Mix, PoissonWorkload, Profile, Step
+from tests.support.builders.fleet_history import write_history
 from tests.support.servers.tsdb import make_blocks
 
 HOUR, DAY = 3600.0, 86_400.0

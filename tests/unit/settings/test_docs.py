@@ -58,9 +58,7 @@ def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:
     loaded = [
         load_text(tmp_path, block, "--target", "a:1")
         for block in blocks
-        if block.startswith(
-            ("dcgm:", "file_sd:", "http_sd:", "expected_replicas:", "drill:", "target_labels:")
-        )
+        if block.startswith(("dcgm:", "file_sd:", "http_sd:", "expected_replicas:", "drill:", "target_labels:"))
     ]
     found = [
         (
