@@ -99,17 +99,17 @@ def size(value: float | None) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """0.123 -> "12.3 %", with a real minus sign and always `digits` decimals."""
+    """0.123 -> "12.3 %", with a real minus sign and always `digits` decimals. What rounds to zero has no sign."""
     if value is None or not isfinite(100 * value):
         return NOTHING
-    text = f"{100 * value:.{digits}f}"
-    return f"{text.replace('-', '−')} %"
+    rounded = round(100 * value, digits) or 0.0
+    return f"{rounded:.{digits}f} %".replace("-", "−")
 
 
 def signed_percent(value: float | None, digits: int = 1) -> str:
-    """0.08 -> "+8.0 %"."""
+    """0.08 -> "+8.0 %"; "0.0 %" for what rounds to zero."""
     text = percent(value, digits)
-    return f"+{text}" if value is not None and value > 0 and text != NOTHING else text
+    return f"+{text}" if text.strip("0. %") and text[0] not in (NOTHING, "−") else text
 
 
 def amount(value: float | None) -> str:
@@ -162,8 +162,9 @@ def signed_usd_to_the_cent(value: float | None) -> str:
     """A part of a sum that a reader adds up: "+$1,084.12", "−$0.07"."""
     if value is None or not isfinite(value):
         return NOTHING
-    sign = "+" if value > 0 else "−" if value < 0 else ""
-    return f"{sign}${abs(value):,.2f}"
+    text = f"${abs(value):,.2f}"
+    sign = "" if text == "$0.00" else "+" if value > 0 else "−"
+    return f"{sign}{text}"
 
 
 def usd_four_digits(value: float) -> str:

@@ -89,6 +89,16 @@ def test_signs() -> None:
     assert readable.signed_percent(0.08) == "+8.0 %"
     assert readable.signed_percent(-0.123) == "−12.3 %"
     assert readable.signed_percent(None) == "–"
+
+
+@pytest.mark.parametrize("nothing", [0.0, -0.0, 1e-16, -1e-16, 0.0004, -0.0004])
+def test_what_rounds_to_zero_has_no_sign(nothing: float) -> None:
+    """Sums that differ in their last digit only, on another Python or in another order, are shown alike."""
+    assert readable.signed_percent(nothing) == readable.percent(nothing) == "0.0 %"
+    assert readable.signed_usd_to_the_cent(nothing) == "$0.00"
+
+
+def test_hours() -> None:
     assert readable.hours(99.96) == "100"
     assert readable.hours(1234.0) == "1,234"
 
