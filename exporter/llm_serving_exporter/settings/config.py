@@ -74,11 +74,14 @@ class LogConfig:
     level: str = option(
         "log.level",
         kinds.choice("log level", ("debug", "info", "warn", "error")),
-        "Lowest level that is logged.",
+        "Lowest level that is logged: debug, info, warn or error.",
         default="info",
     )
     format: str = option(
-        "log.format", kinds.choice("log format", ("logfmt", "json")), "Format of the log lines.", default="logfmt"
+        "log.format",
+        kinds.choice("log format", ("logfmt", "json")),
+        "Format of the log lines: logfmt or json.",
+        default="logfmt",
     )
 
 
