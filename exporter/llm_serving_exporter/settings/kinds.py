@@ -383,8 +383,10 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def parse_url(text: str) -> ServerAddress:
-    """The address that a URL names; `host:port` alone means http.
+def parse_url(
+    text: str, secrets: str = "set auth: {basic: {username: …, password_file: …}} for the target in the file"
+) -> ServerAddress:
+    """The address that a URL names; `host:port` alone means http. `secrets`: where a user name and a password belong.
 
     Raises `InvalidValueError`. Its message never shows a URL that may hold a secret (credentials, query).
     """
@@ -392,7 +394,7 @@ def parse_url(text: str) -> ServerAddress:
     if "@" in url:
         raise InvalidValueError(
             "the URL holds a user name or password",
-            "Remove it and set auth: {basic: {username: …, password_file: …}} for the target in the file.",
+            f"Remove it and {secrets}.",
         )
     if "?" in url or "#" in url:
         raise InvalidValueError(

@@ -198,7 +198,7 @@ def _tabulate_changes(review: Review, models: Sequence[ModelRow], *, many: bool)
     causes = [cause for cause in CAUSE_WORDS if any(row.split and getattr(row.split, cause) for row in models)]
     columns = (
         name_column("Model"),
-        *(Column(title, "USD", _write_change) for title in ("Change", *(CAUSE_WORDS[cause] for cause in causes))),
+        *(Column(title, "USD", write_change) for title in ("Change", *(CAUSE_WORDS[cause] for cause in causes))),
     )
     rows = [(row.model_name, *_list_causes(row.split, causes)) for row in models]
     foot = (Cell(_ALL), *_list_causes(review.split, causes)) if many else ()
@@ -209,8 +209,10 @@ def _list_causes(split: Split | None, causes: Sequence[str]) -> Sequence[float |
     return (None,) * (1 + len(causes)) if split is None else (split.total, *(getattr(split, one) for one in causes))
 
 
-def _write_change(value: float | None) -> str:
-    return "0" if value == 0 else write_cents(value)
+def write_change(value: float | None) -> str:
+    """A cause's USD in a table of causes."""
+    # a sum of parts that cancel is off in its last digit
+    return "0" if value is not None and round(value, 2) == 0 else write_cents(value)
 
 
 def build_label_tables(review: Review) -> Sequence[Shown]:

@@ -14,6 +14,7 @@ from llm_serving_review.figures.split import (
     round_splits,
     split_use,
 )
+from llm_serving_review.pages.spend import write_change
 
 amounts = st.floats(1e-3, 1e9)
 keys = st.tuples(st.sampled_from("abc"), st.just("unified"), st.sampled_from(("prefill", "decode")))
@@ -118,3 +119,10 @@ def test_models_and_causes_add_up_both_ways(splits: dict[str, Split]) -> None:
     found = round_splits(splits, total)
     assert sum(round(100 * split.total) for split in found.values()) == total
     assert sum(round(100 * value) for split in found.values() for value in split.parts().values()) == total
+
+
+def test_causes_that_cancel_are_written_as_nothing() -> None:
+    split = Split(volume=0.1, mix=0.2, idle=-0.3)
+    assert split.total != 0
+    assert write_change(split.total) == write_change(0.0) == "0"
+    assert write_change(-0.01) == "−0.01"

@@ -7,7 +7,8 @@ import logging
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from llm_serving_exporter.commands.ceiling.answer import DEFAULT_BATCHES, Limit, Limits, Load, Question
 from llm_serving_exporter.commands.ceiling.launch import Launch, read_launch
@@ -186,6 +187,12 @@ _LAST_WEEK = (
     ("--ca-file", "PATH", "authorities to trust instead of the system's"),
 )  # fmt: skip
 
+# what both questions take: a replica's ceiling, and last week's load
+_OF_BOTH = frozenset({
+    "--model", "--dtype", "--kv-dtype", "--model-catalogue", "--hf-cache", "--gpu", "--tp", "--price", "--batch-limit", "--json",
+    "--input-tokens", "--output-tokens",
+})  # fmt: skip
+
 
 def parser() -> CommandParser:
     """The command's parser; the texts of its flags are checked by `question`."""
@@ -197,6 +204,22 @@ def parser() -> CommandParser:
     needed = "What would a fleet that Prometheus watches need? The other flags say what is to differ."
     add_rows(parser.add_argument_group("last week's load", needed), _LAST_WEEK)
     return parser
+
+
+def refuse_flags_of_the_other_question(flags: FlagReader) -> None:
+    """Reports each flag that would change nothing: one of last week's load without --from-prometheus, one of a replica with it."""
+    rows: Iterable[tuple[Any, ...]] = _LAST_WEEK
+    what, fix = "it is of last week's load", "Give --from-prometheus too, or leave it away."
+    if flags.text("--from-prometheus") is not None:
+        rows = (*_MODEL, *_GPUS, *_QUESTION, *_LOAD)
+        what, fix = (
+            "it has no part in the question about last week's load",
+            "Leave it away, or leave --from-prometheus away.",
+        )
+    for names, _metavar, _help, *more in rows:
+        flag = names.split()[0]
+        if flag not in _OF_BOTH and flags.text(flag) != (more[0].get("default") if more else None):
+            flags.refuse(flag, what, fix)
 
 
 # --- `--gpu` and what describes it -> the peaks of one GPU.
@@ -442,6 +465,7 @@ _FIXES = {
 def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Question:
     """What was asked. `environ` says where this user's Hugging Face cache is. Raises ConfigError with every refusal."""
     flags = FlagReader(arguments)
+    refuse_flags_of_the_other_question(flags)
     launch = read_start_command(flags)
     model = _model(flags, environ, launch)
     peaks = find_peaks(flags)

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Mapping
 from contextlib import closing
+from functools import partial
 
 from llm_serving_exporter.clients.http import SecretError, read_secret
 from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi, Prometheus
@@ -27,15 +28,20 @@ from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.settings import kinds as settings_kinds
 from llm_serving_exporter.settings.facts import KV_CACHE_DTYPE, WEIGHT_FORMAT
 from llm_serving_exporter.settings.flags import FlagReader
+from llm_serving_exporter.settings.kinds import Kind, parse_url
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, print_message
 
 _TIMEOUT_SECONDS = 120.0
+_PROMETHEUS = Kind(
+    "a URL such as http://prometheus:9090", partial(parse_url, secrets="give --bearer-token-file"), is_text=True
+)
 
 
 def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """The exit status: 0 answered, 1 there is no answer, which is said. Raises ConfigError with every fault of the flags."""
     flags = FlagReader(arguments)
-    url, over = flags.value("--from-prometheus", settings_kinds.URL), flags.value("--over", settings_kinds.DURATION)
+    kinds.refuse_flags_of_the_other_question(flags)
+    url, over = flags.value("--from-prometheus", _PROMETHEUS), flags.value("--over", settings_kinds.DURATION)
     token, ca_file = (flags.value(flag, settings_kinds.PATH) for flag in ("--bearer-token-file", "--ca-file"))
     model, catalogue, cache = (flags.text(flag) for flag in ("--model", "--model-catalogue", "--hf-cache"))
     if not model:
