@@ -55,7 +55,6 @@ FURTHER_TESTS = {
     "dashboards": "tests/pack/test_home.py tests/pack/test_panels.py",
     "derive": "tests/truth tests/unit/targets",
     "discovery": "tests/unit/daemon",
-    "drill": "tests/faults/test_drill_results.py",
     "exporter": "tests/unit/daemon tests/unit/commands",
     "expose": "tests/unit/otlp",
     "facts": "tests/truth",

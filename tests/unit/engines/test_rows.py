@@ -492,3 +492,9 @@ def test_the_context_of_a_model_is_its_own_or_the_only_one(
     assert engine.context_limit_tokens == expected
     (engine,) = snapshot_of(PAGE.format(model), facts=facts, overrides=Overrides(context_limit_tokens=512)).engines
     assert engine.context_limit_tokens == 512
+
+
+def test_a_row_by_key_is_multiplied_by_a_label_as_others_are() -> None:
+    text = 'x_info{size="16"} 1\nx_done{why="stop"} 2\nx_done{why="length"} 3\n'
+    row = Row("requests_finished_total", ("x_done",), by="why", times_label=("x_info", "size"))
+    assert only(text, row).requests_finished_total == {"stop": 32.0, "length": 48.0}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.model.numbers import Histogram
+from llm_serving_exporter.model.numbers import FEWEST_EVENTS, Histogram, has_enough_events
 from tests.support.rows import check_rows
 
 # 10 events: 2 up to 1 s, 6 up to 2 s, 9 up to 4 s, one beyond
@@ -79,3 +79,12 @@ def test_a_quantile_lies_in_the_bucket_of_the_true_one(events: list[float], q: f
         assert (found.value, found.clipped) == (50.0, "top")
     else:
         assert bounds[place] <= found.value <= bounds[place + 1] * (1 + 1e-9)
+
+
+@check_rows(
+    ("q", "fewest"),
+    [(0.5, FEWEST_EVENTS), (0.9, FEWEST_EVENTS), (0.95, 20), (0.99, 100), (0.999, 1000)],
+)
+def test_a_quantile_takes_enough_events_that_one_lies_above_it(q: float, fewest: int) -> None:
+    assert has_enough_events(fewest, q)
+    assert not has_enough_events(fewest - 1, q)

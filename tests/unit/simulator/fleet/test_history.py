@@ -142,3 +142,15 @@ def test_a_replica_that_is_gone_vanishes_after_three_intervals() -> None:
         seen.append((("llm_serving_requests_running", "r1") in samples, samples["llm_serving_target_up", "r1"]))
     assert [up for _, up in seen] == [1.0] * 3 + [0.0] * 7
     assert [there for there, _ in seen] == [True] * 6 + [False] * 4
+
+
+def test_side_endpoints_answer_while_their_replica_can_be_reached() -> None:
+    fleet = small_fleet(2, rate=1.0)
+    watch = Watch(fleet, interval_seconds=60.0)
+    lost, well = fleet.replicas
+    fleet.unreachable.add(lost)
+    fleet.advance(60.0)
+    watch.read()  # side endpoints are asked after it
+    versions = {one.target.name: one.server.facts.version for one in watch.read().view().targets}
+    assert versions[lost] is None
+    assert versions[well] is not None
