@@ -160,7 +160,7 @@ LIMITER = Metric(
 )  # fmt: skip
 LIMITER_EVIDENCE = Metric(
     "limiter_evidence", Kind.GAUGE, Unit.COUNT, Group.ROOFLINE,
-    "The numbers that the limiter is based on: ratios 0 to 1 (activations is a part of bandwidth), requests_waiting, requests_deferred, preemptions_per_second, decode_slowdown, batch_of_ridge, next_prompt_kv, attended_kv, standstill_seconds; docs/limiter.md explains each of them.",
+    "The numbers that the limiter is based on: ratios 0 to 1 (activations is a part of bandwidth), requests_waiting, requests_deferred, preemptions_per_second, decode_slowdown, batch_of_ridge, next_prompt_kv, attended_kv, standstill_seconds; docs/internals-limiter.md explains each of them.",
     (*_TARGET, "evidence"), WHY, "bandwidth and compute per working time", WORKED_OUT,
 )  # fmt: skip
 SUSPECT = Metric(
