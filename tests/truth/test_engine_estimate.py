@@ -209,8 +209,6 @@ def test_the_engines_estimate_is_shown_for_a_dense_bf16_model(phase: str) -> Non
     assert MODEL.estimate_sound
     pages = [snapshot("vllm-0.32-mfu", number) for number in MFU[phase]]
     before, after = (shot.engines[0].estimated_read_bytes_per_gpu for shot in pages)
-    assert before is not None
-    assert after is not None
     seconds = pages[1].monotonic_seconds - pages[0].monotonic_seconds
     found = read_runtime_estimate(window(phase), MODEL, (0, 32), gpus=1)
     assert found == pytest.approx((after - before) / seconds)

@@ -139,7 +139,6 @@ def judge(
         window = advance_window(window, snapshot, find_spans(WINDOW_SECONDS, snapshot), None)
         tick = Tick(window, settings, tick)
         at += EVERY_SECONDS
-    assert tick is not None
     verdict = tick.whole().verdict
     assert verdict is not None
     return verdict

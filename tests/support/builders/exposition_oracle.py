@@ -101,5 +101,4 @@ def archived_pages(archive: Path) -> Iterator[tuple[str, bytes]]:
         for member in opened:
             if member.name.endswith(".prom"):
                 body = opened.extractfile(member)
-                assert body is not None
                 yield member.name, body.read()

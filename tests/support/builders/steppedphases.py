@@ -53,7 +53,6 @@ def window_of(phase: Phase) -> Window:
     prompt = computed / begun.count, max(0.0, grown("prompt_tokens_total") - computed) / begun.count
     if not gaps.count:
         return Window(phase.seconds / steps, 0.0, 0.0, computed / steps, *prompt)
-    assert gaps.sum is not None
     context = measure(phase).engine.context_tokens_mean or 0.0
     return Window(gaps.sum / gaps.count, gaps.count / steps, context, computed / steps, *prompt)
 

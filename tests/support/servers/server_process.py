@@ -90,7 +90,6 @@ class ServerProcess:
 
     def kill(self) -> None:
         """Ends it at once, as a machine that loses its power does."""
-        assert self._process is not None
         self._process.kill()
         self._process.wait()
 
@@ -107,7 +106,6 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
         return self._process.pid
 
     @property

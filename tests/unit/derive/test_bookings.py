@@ -79,7 +79,6 @@ class Engine:
         steps = min(STEPS, min(one.output - one.made for one in self.running))
         context = sum(one.prompt + one.made + steps / 2 for one in self.running) / len(self.running)
         ceiling = decode_ceiling(ROOF, len(self.running), context)
-        assert ceiling is not None
         self.steps += steps
         self._spend("decode", steps * len(self.running) / ceiling.tokens_per_second)
         for request in list(self.running):

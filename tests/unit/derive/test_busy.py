@@ -98,7 +98,6 @@ def test_seconds_that_each_phase_needs() -> None:
     """Facts G.7: a prefill token 2 N / peak; decode its step at the ceiling of the batch."""
     made = done(decoded=6400, steps=100, prompts=64, prefill=64_000)
     found = weigh_work(LLAMA, made, 1000.0)
-    assert found is not None
     assert found.prefill == pytest.approx(64_000 * 2 * 7.5e9 / 989.4e12, rel=0.1)
     assert found.decode == pytest.approx(100 * (7_504_924_672 * 2 + 64 * 1000 * 131_072) / 3.35e12)
     ratio = split_busy_time(found)
@@ -109,7 +108,6 @@ def test_micro_batches_do_not_make_decode_look_slower() -> None:
     """Two stages: 100 micro-steps of 32 of the 64 sequences take as long as each stage's half of the weights, in turn."""
     staged = roof(served(LLAMA_8B), pipeline=2)
     found = weigh_work(staged, done(decoded=3200, steps=100, requests_running=64.0), 1000.0)
-    assert found is not None
     assert found.decode == pytest.approx(3200 / 64 * (7_504_924_672 * 2 + 32 * 1000 * 131_072) / 3.35e12)
 
 
@@ -130,7 +128,6 @@ def test_without_a_rate_nothing_is_split() -> None:
 def test_reference_seconds_are_the_ceilings_at_a_fixed_point() -> None:
     found = compute_reference_seconds(LLAMA)
     ceiling = decode_ceiling(LLAMA, REFERENCE_BATCH, REFERENCE_CONTEXT_TOKENS)
-    assert ceiling is not None
     assert found["decode"] == 1 / ceiling.tokens_per_second
     assert found["prefill"] == pytest.approx(2 * 7.5e9 / 989.4e12, rel=0.1)
     assert REFERENCE_PROMPT_TOKENS == 1024

@@ -121,7 +121,6 @@ def uncovered(*steps: tuple[float, float, float]) -> list[float]:
         )
         previous = over(engine, previous=previous)
         errors = one(previous).server_errors
-        assert errors is not None
         found.append(errors.uncovered_total)
     return found
 
@@ -143,7 +142,6 @@ def test_a_counter_that_is_missing_for_a_moment_makes_no_answer_bad() -> None:
         )
         previous = over(engine, previous=previous)
         errors = one(previous).server_errors
-        assert errors is not None
         found.append(errors.uncovered_total)
     assert found == [0.0, 0.0, 1.0, 1.0, 2.0]
 
@@ -185,7 +183,6 @@ def test_http_errors_that_name_no_model_are_covered_by_all_models_of_the_server(
         snapshot = Snapshot(engines(*counted), "any", 1e9 + tick, 10.0 * tick)
         window = advance_window(window, snapshot, Spans(60.0))
         result = derive(window, DeriveSettings(), result)
-    assert result is not None
     totals = {one.model_name: one.server_errors.uncovered_total for one in result.engines if one.server_errors}
     assert totals == {"": 0.0}
 

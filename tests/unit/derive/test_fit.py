@@ -92,7 +92,6 @@ def test_least_gpus(weights: float, memory: float, told: int | None) -> None:
 @given(st.floats(1e9, 2e11), st.floats(0.1, 1), st.floats(1, 1e6))
 def test_the_largest_batch_fits_and_one_more_does_not(memory: float, utilisation: float, context: float) -> None:
     found = check_fit(roof(served(LLAMA_8B)), memory, utilisation=utilisation, context_tokens=context)
-    assert found.max_batch is not None
     assert found.fits == (found.max_batch > 0)
     if found.fits:
         slack = 1e-6 * memory

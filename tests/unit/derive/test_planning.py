@@ -32,7 +32,6 @@ def test_speculation_outside_of_its_range(acceptance: float, drafts: int) -> Non
 @given(st.floats(0, 1), st.integers(0, 32))
 def test_mean_length_lies_between_one_and_all_drafts(acceptance: float, drafts: int) -> None:
     length = speculated_tokens(acceptance, drafts)
-    assert length is not None
     assert 1 - 1e-9 <= length <= 1 + drafts + 1e-9
 
 
@@ -49,8 +48,6 @@ def test_replicas_that_do_nothing_are_never_enough(throughput: float, share: flo
 def test_a_whole_number_of_replicas_is_not_rounded_up() -> None:
     """10 x 700 / (5000 x 0.7) = 2, but for the last digit."""
     found = replicas(10, 500, 200, 5000, 0.7)
-    assert found is not None
     assert found.whole == 2
     none = replicas(0, 500, 200, 5000, 0.7)
-    assert none is not None
     assert none.whole == 0

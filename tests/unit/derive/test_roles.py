@@ -109,7 +109,6 @@ def test_a_front_end_has_no_roofline_and_no_verdict() -> None:
 
 def test_a_front_end_has_lengths_but_no_cache_that_they_fill() -> None:
     unified, front = derived(Role.UNIFIED).engines[0].tail, derived(Role.FRONTEND).engines[0].tail
-    assert unified is not None
     assert unified.observed == 600
     assert unified.kv_share_ratio is not None
     assert unified.requests_fit["lower"] == pytest.approx(1e5 / (101 + 100))  # the upper edge of its bucket

@@ -50,17 +50,14 @@ def test_decode_of_llama_70b_fp8_on_four_h100(batch: int, microseconds: float) -
     """Facts G.7: us a token at 1,150 tokens of context; lm_head in bf16, KV cache in fp8."""
     it = roof(mixed(LLAMA_70B, {Part.LM_HEAD: BF16}, FP8, 1.0), H100, 4)
     found = decode_ceiling(it, batch, 1150)
-    assert found is not None
     assert 1e6 / found.tokens_per_second == pytest.approx(microseconds, abs=0.5)
     prefill = compute_seconds(it, prefill_flops(it, 1, 0, 0))
-    assert prefill is not None
     assert prefill * 1e6 == pytest.approx(17.3, abs=0.05)
 
 
 def test_model_bandwidth_utilisation_as_databricks_defines_it() -> None:
     """Facts D.1: 7B at 16 bits and 14 ms a token on 2 TB/s is at 50 %, 1 TB/s."""
     found = decode_ceiling(roof(flat(7e9), replace(A100, bandwidth_bytes_per_second=2e12)), 1, 0)
-    assert found is not None
     assert found.step_seconds / 0.014 == pytest.approx(0.5)
 
 
@@ -70,7 +67,6 @@ def test_pipeline_stages_add_no_bandwidth_to_the_weights_and_spread_the_kv() -> 
     weights, kv = LLAMA_405B.decode_read_parameters, 258_048 * context
     for batch, micro in ((1, 1), (2, 1), (4, 2), (16, 8), (64, 32)):
         found = decode_ceiling(roof(model, H100, 8, 2), batch, context)
-        assert found is not None
         assert found.tokens_per_second == pytest.approx(batch * 8 * 3.35e12 / (weights + micro * kv))
         assert found.step_seconds == pytest.approx(batch / found.tokens_per_second)
 
@@ -78,8 +74,6 @@ def test_pipeline_stages_add_no_bandwidth_to_the_weights_and_spread_the_kv() -> 
 def test_speculation_changes_no_byte_of_a_dense_step_and_costs_compute() -> None:
     plain = decode_ceiling(roof(served(LLAMA_8B)), 8, 1000)
     drafted = decode_ceiling(roof(served(LLAMA_8B)), 8, 1000, tokens_per_step=4)
-    assert plain is not None
-    assert drafted is not None
     assert drafted.bandwidth_tokens_per_second == plain.bandwidth_tokens_per_second
     assert plain.compute_tokens_per_second == pytest.approx(4 * (drafted.compute_tokens_per_second or 0))
     assert drafted.intensity_flops_per_byte == pytest.approx(4 * plain.intensity_flops_per_byte)
@@ -89,8 +83,6 @@ def test_speculation_touches_the_experts_of_its_drafts() -> None:
     """Facts D.4: T = B (1 + g)."""
     it = roof(flat(1e9, FP8, shape(experts=256, per_token=8), expert_parameters=1e7))
     drafted, more = decode_ceiling(it, 8, 0, tokens_per_step=4), decode_ceiling(it, 32, 0)
-    assert drafted is not None
-    assert more is not None
     assert drafted.step_seconds == more.step_seconds
 
 
@@ -118,7 +110,6 @@ def test_ridge_of_a_pipeline_is_that_of_its_micro_batches() -> None:
         ridge_batch(roof(served(LLAMA_70B), H100, 4), 100),
         ridge_batch(roof(served(LLAMA_70B), H100, 4, 4), 100),
     )
-    assert one is not None
     assert four == pytest.approx(4 * one)
 
 
@@ -136,10 +127,7 @@ def test_an_infinite_ridge_is_not_an_unknown_one() -> None:
 def test_at_the_ridge_both_arms_are_equal() -> None:
     it = roof(flat(7e9, FP8, shape(GPT_OSS, experts=128, per_token=4), expert_parameters=8e8), H100, 2)
     batch = ridge_batch(it, 200)
-    assert batch is not None
     below, at = decode_ceiling(it, 0.99 * batch, 200), decode_ceiling(it, batch * (1 + 1e-9), 200)
-    assert below is not None
-    assert at is not None
     assert below.bound is Bound.BANDWIDTH
     assert at.bound is Bound.COMPUTE
     assert at.bandwidth_tokens_per_second == pytest.approx(at.compute_tokens_per_second)
@@ -164,8 +152,6 @@ def test_what_is_cached_is_not_computed() -> None:
     whole, rest = prefill_floor_seconds(it, 8192), prefill_floor_seconds(it, 8192, 6144)
     alone = prefill_floor_seconds(it, 2048)
     assert whole is not None
-    assert rest is not None
-    assert alone is not None
     assert alone < rest < whole
     assert prefill_floor_seconds(it, 8192, 8192) == prefill_floor_seconds(it, 8192, 8191)
 
@@ -202,7 +188,6 @@ def test_without_a_bandwidth_there_is_no_ceiling() -> None:
 def test_without_a_rate_only_the_bandwidth_ceiling_is_known() -> None:
     it = roof(served(LLAMA_8B), gpu("Mystery", 1.0))
     found = decode_ceiling(it, 4096, 10)
-    assert found is not None
     assert found.compute_tokens_per_second is None
     assert found.ridge_flops_per_byte is None
     assert found.tokens_per_second == found.bandwidth_tokens_per_second

@@ -110,7 +110,6 @@ def test_a_prefill_replica_has_bytes_and_flops_and_no_decode() -> None:
     outcome = of(window(steps=20, prompts=20, prefill=40_000))
     found = outcome.roofline
     assert found.achieved["model"] == pytest.approx((20 * READ + 40_000 * (KV + MOVED)) / 60)
-    assert found.compute_ratio is not None
     assert found.compute_ratio > 0
     assert found.phase_busy_ratio == {"prefill": 1.0, "decode": 0.0}
     assert found.context is None
@@ -223,8 +222,6 @@ def test_drafts_move_the_ridge_and_the_floor() -> None:
     """Four drafts a token: five times the FLOPs a step at the same bytes."""
     plain = of(window(**{**DECODE, **SHORT})).roofline
     drafted = of(window(**{**DECODE, **SHORT}, speculative_draft_tokens_total=256_000.0)).roofline
-    assert plain.batch_ridge is not None
-    assert drafted.batch_ridge is not None
     token, kv = 2 * 7.5e9 / FLOPS, 100 * KV / 3.35e12
     assert drafted.batch_ridge / plain.batch_ridge == pytest.approx((token - kv) / (5 * token - kv), rel=0.01)
     # at batch 64 just beyond the ridge of 62: the floor is compute's
@@ -237,8 +234,6 @@ def test_experts_touched_with_the_tokens_of_the_engines_that_share_them() -> Non
     shared = of(
         window(decoded=8000, steps=1000, **held(1000, 8)), QWEN, replace(ONE, parallel=Parallel(1, 1, 4, 4))
     ).roofline.experts
-    assert alone is not None
-    assert shared is not None
     assert alone.expected == pytest.approx(128 * (1 - (1 - 8 / 128) ** 8))
     assert shared.expected == pytest.approx(128 * (1 - (1 - 8 / 128) ** 32))
     assert (alone.lower, alone.upper) == (8, 64)
@@ -251,7 +246,6 @@ def test_above_one_is_shown_as_it_is_with_its_cause() -> None:
     """Eight times the steps that an H100 can do."""
     outcome = of(window(**{**DECODE, "decoded": 64e5, "steps": 1e5}))
     assert outcome.roofline.ratio["model"] > 1
-    assert outcome.roofline.decode_ratio is not None
     assert outcome.roofline.decode_ratio > 1
     assert outcome.roofline.causes["bandwidth_ceiling_ratio_model"] is Cause.INPUTS
     assert outcome.roofline.causes["decode_ceiling_ratio"] is Cause.INPUTS
@@ -270,7 +264,6 @@ def test_a_prefix_that_sequences_share_is_read_once_and_at_most_once_for_each() 
     """64 sequences look at 100,000 tokens each, of which only 400 are held: more than the peak if memory gave each of them all."""
     done = window(**{**DECODE, **held(400, 64), "cached": 6_000_000}, finished=64, prompt=100_000, output=10)
     found = of(done).roofline
-    assert found.model_ratio_range is not None
     assert found.model_ratio_range.expected == pytest.approx(found.ratio["model"])
     assert found.ratio["model"] < 0.2
     assert found.model_ratio_range.upper == 1.0
@@ -285,7 +278,6 @@ def test_what_sequences_share_lowers_the_expected_ceiling_and_not_the_upper_one(
     once = (READ + 64 * 400 * KV) / 3.35e12
     assert found.decode_ceiling_upper == pytest.approx(64 / once, rel=1e-3)
     assert found.decode_ceiling == pytest.approx(64 / (once + 64 * 600 * KV / 5.5e12), rel=1e-3)
-    assert found.context is not None
     assert found.context.expected == pytest.approx(1000, rel=1e-3)
 
 

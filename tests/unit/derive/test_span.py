@@ -96,7 +96,6 @@ def test_a_long_window_keeps_a_bounded_number_of_snapshots_and_its_ends() -> Non
     for tick in range(400):
         window = advance_window(window, snapshot(at=5.0 * tick), Spans(600.0))
         assert len(window.snapshots) <= MOST_SNAPSHOTS + 1
-    assert window is not None
     one = window.engines()[0]
     assert one.elapsed_seconds >= 600.0
     assert one.elapsed_seconds <= 720.0
@@ -117,7 +116,6 @@ def test_engines_have_a_window_for_each_length() -> None:
     for tick in range(200):
         page = snapshot(LAGGING, at=5.0 * tick)
         window = advance_window(window, page, find_spans(60.0, page))
-    assert window is not None
     (windows,) = window.engine_windows()
     live, late = windows.configured, windows.cover(("decode_tokens_total",))
     assert live.elapsed_seconds == 60.0
@@ -133,7 +131,6 @@ def test_after_an_outage_each_window_starts_with_its_own_newest_page() -> None:
     for at in (0.0, 5.0, 200.0, 205.0, 210.0):
         page = snapshot(LAGGING, at=at)
         window = advance_window(window, page, find_spans(60.0, page))
-    assert window is not None
     (windows,) = window.engine_windows()
     assert windows.configured.elapsed_seconds == 10.0
     assert windows.cover(("decode_tokens_total",)).elapsed_seconds == 210.0

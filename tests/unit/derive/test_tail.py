@@ -27,7 +27,6 @@ def of(prompts: Histogram = PROMPTS, outputs: Histogram | None = OUTPUTS, capaci
 def test_the_longest_1_percent_of_the_prompts_worked_by_hand() -> None:
     """10 requests: the longer half of the 20 between 1,000 and 10,000. Tokens a request, of 1,000."""
     found = bound_longest(PROMPTS, 0.01)
-    assert found is not None
     # the others hold 800 x 100 + 180 x 1000 = 260,000 at most, so the 20 at least 40,000 and the longer half of them half of it
     assert found.lower == pytest.approx(20.0)
     # evenly spread: the upper half of the bucket is 7,750 in the mean; the buckets' middles sum to 249,000 where 300,000 were observed
@@ -66,7 +65,6 @@ def test_the_shortest_outputs_count_where_the_sum_says_that_none_is_short() -> N
     outputs = Histogram((10.0,), (100.0,), 100.0, 991.0)
     prompts = Histogram((10.0,), (100.0,), 100.0, 500.0)
     found = of(prompts, outputs).kv_share_ratio
-    assert found is not None
     # the longest prompt is at least the mean one, 5 tokens
     assert found.lower == pytest.approx((5 + 1) / 1491)
     assert found.upper == pytest.approx((10 + 10) / 1491)
@@ -86,7 +84,6 @@ def test_above_the_top_edge_the_longest_context_bounds_p99() -> None:
 def test_without_the_longest_context_that_bound_is_absent_and_the_sum_bounds_the_share() -> None:
     found = of(BEYOND)
     assert found.requests_fit == pytest.approx({"upper": 50_000 / 10_100})
-    assert found.kv_share_ratio is not None
     # 170 at 100, 15 at 1,000 and 5 of the 15 beyond at 10,000 leave the longest 10: 300,000 - 82,000
     assert found.kv_share_ratio.upper == pytest.approx((218_000 + 10_000) / 400_000)
     # ten times the edge, and no more is certain
@@ -96,7 +93,6 @@ def test_without_the_longest_context_that_bound_is_absent_and_the_sum_bounds_the
 def test_a_prompt_is_no_longer_than_the_longest_context() -> None:
     found = of(limit=8192.0)
     assert found.requests_fit["lower"] == pytest.approx(50_000 / 8292)
-    assert found.kv_share_ratio is not None
     assert found.kv_share_ratio.upper == pytest.approx((81_920 + 10_000) / 400_000)
 
 
@@ -192,7 +188,6 @@ def check_bounds(requests: Requests, prompt_edges: list[int], output_edges: list
     limit = None if slack is None else float(max(prompts) + slack)
     found = measure_tail(bucketed(prompts, prompt_edges), bucketed(outputs, output_edges), 100_000.0, limit)
     share, fit, near = found.kv_share_ratio, found.requests_fit, 1e-9
-    assert share is not None
     assert 0 <= share.lower <= share.expected + near
     assert share.expected <= share.upper + near
     assert share.upper <= 1 + near
@@ -219,7 +214,6 @@ def test_an_edge_at_every_length_leaves_only_the_pairing_unknown(requests: Reque
     whole, part = divmod(len(prompts), 100)
     ranked = sorted(prompts, reverse=True)
     truth = (sum(ranked[:whole]) + part / 100 * (ranked[whole] if part else 0)) / len(prompts)
-    assert found is not None
     assert found.lower == pytest.approx(truth, abs=0.001)
     assert found.upper == pytest.approx(truth, abs=0.001)
 
@@ -239,7 +233,6 @@ def test_bounds_are_in_order_for_any_histogram(edges: list[int], counts: list[in
     )
     for part in (0.01, 0.5, 0.99, 1.0):
         found = bound_longest(histogram, part)
-        assert found is not None
         assert found.lower <= found.expected + 1e-9
         assert found.expected <= found.upper + 1e-9
         assert found.upper * histogram.count <= histogram.sum + 1e-6

@@ -34,10 +34,8 @@ def list_series(asks: int, *, lie: bool = False) -> tuple[str, list[object]]:
             for _ in range(asks):
                 exporter.scrape()
             assert reading.page.derivation is not None
-            assert reading.cost is not None
             found = reading.page.derivation
             verdict = found.verdict
-            assert verdict is not None
             states.append(
                 (
                     [(one.busy, one.tick, one.server_errors) for one in found.tick_engines],

@@ -73,13 +73,11 @@ OTHERS = {
 
 
 def signals(reading: TargetReading) -> dict[str, Absence]:
-    assert reading.page.derived is not None
     return dict(reading.page.derived.signals)
 
 
 def increases(reading: TargetReading) -> tuple[float, float]:
     """Tokens of both phases that the exporter's own window holds."""
-    assert reading.page.derived is not None
     rates = [one.phase_tokens_per_second for one in reading.page.derived.engines]
     seconds = reading.page.derived.window_seconds
     prefill, decode = (sum(rate.get(phase, 0.0) for rate in rates) * seconds for phase in ("prefill", "decode"))
@@ -88,7 +86,6 @@ def increases(reading: TargetReading) -> tuple[float, float]:
 
 def counted(reading: TargetReading) -> tuple[float, float]:
     """Tokens of both phases that the server has counted since its start."""
-    assert reading.page.snapshot is not None
     engines = reading.page.snapshot.engines
     # with those of requests under way, where they are counted
     decoded = [one.decode_tokens_total if one.decode_tokens_live is None else one.decode_tokens_live for one in engines]
@@ -115,8 +112,6 @@ def test_a_silent_server_is_idle_and_its_first_requests_are_counted(case: Case, 
     assert (first.page.up, first.server.runtime, first.server.restarts_total) == (True, case.runtime, 0)
     assert (sum(counted(first)) > 0) is case.counts_tokens
     assert increases(first) == pytest.approx(counted(first))
-    assert first.page.snapshot is not None
-    assert first.page.derived is not None
     # of the tick alone too, which is what the cost of it is split by
     ticks = [one.tick for one in first.page.derived.engines if one.tick is not None]
     assert sum(tick.prefill_tokens or 0.0 for tick in ticks) == pytest.approx(counted(first)[0])
@@ -161,7 +156,6 @@ def test_one_that_shows_its_families_from_the_start_is_not_idle_without_them(nam
 def test_a_silent_page_that_nobody_claims_is_unknown_and_not_down(body: Answer, path: str) -> None:
     (reading,) = readings([{path: body, "/v1/models": models("somebody", "m"), "/info": '{"model_id": "m"}'}])
     assert (reading.page.up, reading.server.state, reading.server.runtime) == (False, State.UNKNOWN, "")
-    assert reading.page.last is not None
     assert reading.page.last.reason in (FailureReason.EMPTY, FailureReason.UNKNOWN_RUNTIME)
 
 
@@ -228,7 +222,6 @@ def test_an_idle_server_is_asked_who_it_is_once() -> None:
 
 def test_the_limits_of_an_idle_server_are_known() -> None:
     reading = readings([{"/metrics": EMPTY, **CASES["tgi"].says}] * 2)[-1]
-    assert reading.page.snapshot is not None
     (engine,) = reading.page.snapshot.engines
     assert engine.context_limit_tokens == 4096
     assert reading.server.facts.version == "3.3.7"

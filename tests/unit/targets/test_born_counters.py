@@ -26,7 +26,6 @@ def page(*counters: str) -> dict[str, str]:
 
 def decoded(reading: TargetReading, engine: int = 0) -> float | None:
     """Generated tokens a second over the window."""
-    assert reading.page.derived is not None
     return reading.page.derived.engines[engine].phase_tokens_per_second.get("decode")
 
 

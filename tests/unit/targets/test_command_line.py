@@ -50,7 +50,6 @@ def engine(folder: Path, *arguments: str) -> Iterator[str]:
     command = [sys.executable, "-c", ENGINE, str(folder / "page"), *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
-            assert process.stdout is not None
             yield f"http://127.0.0.1:{int(process.stdout.readline())}"
         finally:
             process.communicate(timeout=PATIENCE_SECONDS)

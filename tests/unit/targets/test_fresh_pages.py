@@ -94,7 +94,6 @@ def rest(case: Case, ticks: int = REST_TICKS, **more: object) -> list[TargetRead
 def check_rest(found: list[TargetReading]) -> None:
     for reading in found:
         assert (reading.page.up, reading.server.state) == (True, State.READY), reading.page.problem
-        assert reading.page.derived is not None
         assert not [name for name, quality in reading.page.derived.quality.items() if quality is Quality.SUSPECT]
         assert not reading.page.derived.causes
         verdict = reading.page.derived.verdict

@@ -23,8 +23,6 @@ def sglang(number: int, version: str | None = "0.5.23") -> Routes:
 
 
 def engine(reading: TargetReading) -> tuple[EngineSnapshot, EngineDerived]:
-    assert reading.page.snapshot is not None
-    assert reading.page.derived is not None
     (snapshot,), (derived,) = reading.page.snapshot.engines, reading.page.derived.engines
     return snapshot, derived
 
@@ -42,7 +40,6 @@ def test_an_idle_sglang_has_them_all_at_zero_where_its_version_is_known() -> Non
         assert idle.page.derived.signals[signal] is Absence.AVAILABLE
 
     snapshot, derived = engine(busy)
-    assert snapshot.preemptions_total is not None
     assert snapshot.preemptions_total > 0
     assert busy.server.restarts_total == 0
     assert (derived.slo["ttft"].counted_seconds, derived.slo["errors"].bad) == (2.0, 0.0)
@@ -81,7 +78,6 @@ def test_answers_that_are_missing_for_a_page_are_not_counted_again() -> None:
     found = server_errors(reading(None), None, awaited=True)
     for failed in (3.0, None, 3.0, 5.0):
         found = server_errors(reading(failed), found, awaited=failed is None)
-    assert found is not None
     assert found.uncovered_total == 5.0
     assert server_errors(reading(None), None) is None
 
@@ -105,7 +101,5 @@ def test_of_several_engines_only_what_each_has_itself_is_at_zero() -> None:
     )
     steps = [{"/metrics": page, "/server_info": json.dumps({"version": "0.5.23"})}] * 2
     idle = readings(steps, runtime="sglang")[-1]
-    assert idle.page.snapshot is not None
-    assert idle.page.derived is not None
     assert [one.preemptions_total for one in idle.page.snapshot.engines] == [0.0, 0.0]
     assert [one.slo for one in idle.page.derived.engines] == [{}, {}]

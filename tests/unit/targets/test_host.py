@@ -77,11 +77,9 @@ def test_all_gpus_are_the_only_local_targets(state: StubState) -> None:
         assert isinstance(found.hardware.peaks, GpuPeaks)
         assert found.hardware.peaks.bandwidth_bytes_per_second == 3.35232e12
         assert found.hardware.gpus == 2.0
-        assert found.device is not None
         assert found.device.memory_used_bytes == 2 * 70000 << 20
         state.set("gpu0", memory_used=1000 << 20)
         again = settings(host, HERE).device
-    assert again is not None
     assert again.memory_used_bytes == 71000 << 20, "each pass counts from the next tick on"
 
 
@@ -106,10 +104,8 @@ def test_a_dcgm_exporter_that_does_not_answer_is_a_reason(state: StubState) -> N
     config = Config(targets=(), dcgm=dcgm)
     with closing(host_of(HERE, config=config, gpu_source=nvml(), dcgm_source=DcgmSource(dcgm))) as host:
         readings = host.gpus.read_dcgm()
-        assert readings is not None
         assert not readings.attempt.ok
         found = settings(host, HERE).device
-    assert found is not None
     assert found.dcgm_ratio is None
     assert found.absent["dcgm_ratio"] is not Absence.AVAILABLE
     assert state.path.exists()
@@ -172,7 +168,6 @@ def test_a_tick_has_the_gpus_their_origin_and_its_cost() -> None:
             down = hosted.tick()
     assert (second.gpus.uuids, second.gpus.origin) == (("GPU-1",), "only_target")
     assert second.gpus.total == TargetGpus(1, "H100 SXM 80GB")
-    assert second.cost is not None
     assert second.cost.price is not None
     # ten seconds of one GPU at 3.6 USD an hour, which nobody used
     assert (down.page.up, down.gpus.total) == (False, second.gpus.total)
@@ -180,7 +175,6 @@ def test_a_tick_has_the_gpus_their_origin_and_its_cost() -> None:
 
 
 def spent(reading: TargetReading) -> float:
-    assert reading.cost is not None
     return sum(sum(one.totals.usd.values()) for one in reading.cost.engines)
 
 
@@ -191,7 +185,6 @@ def test_targets_with_the_same_gpu_have_no_cost_until_one_of_them_goes() -> None
 
         def why() -> Absence:
             cost = host.targets["here"].tick().cost
-            assert cost is not None
             return cost.signals[COST]
 
         assert why() is Absence.GPU_CLAIMED_TWICE
@@ -230,7 +223,6 @@ def test_a_new_configuration_counts_from_the_next_tick_on() -> None:
             def threshold() -> float | None:
                 clock.seconds += 5.0
                 derived = hosted.tick().page.derived
-                assert derived is not None
                 return derived.engines[0].slo["ttft"].configured_seconds
 
             assert threshold() == 2.5

@@ -25,7 +25,6 @@ def read(run: str, *numbers: int) -> list[TargetReading]:
 
 
 def signals(reading: TargetReading) -> dict[str, Absence]:
-    assert reading.page.derived is not None
     return dict(reading.page.derived.signals)
 
 

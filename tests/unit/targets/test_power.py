@@ -58,10 +58,7 @@ def last_reading(state: StubState, folder: Path, capped_share: float | None) -> 
 @pytest.mark.parametrize("share", [1.0, 0.6, None])
 def test_a_card_at_its_cap(share: float | None, state: StubState, tmp_path: Path) -> None:
     derived = last_reading(state, tmp_path, share).page.derived
-    assert derived is not None
-    assert derived.verdict is not None
     assert derived.verdict.candidate is Limiter.POWER
-    assert derived.verdict.cap is not None
     assert derived.verdict.cap.share == pytest.approx(1.0 if share is None else share)
     assert describe_limiter(derived.verdict) == (
         "power: 698 of 700 W drawn by each GPU, and the cap holds the SM clock at 1383 of 1980 MHz; full clock would give at most 1.43 "
@@ -71,15 +68,12 @@ def test_a_card_at_its_cap(share: float | None, state: StubState, tmp_path: Path
 
 def test_a_card_that_is_capped_for_less_than_half_of_the_time(state: StubState, tmp_path: Path) -> None:
     derived = last_reading(state, tmp_path, 0.4).page.derived
-    assert derived is not None
-    assert derived.verdict is not None
     assert derived.verdict.state is Limiter.COMPUTE
 
 
 def test_heat(state: StubState, tmp_path: Path) -> None:
     state.update("gpu0", {"event_reasons": 0x40, "power_mw": 450_000})
     derived = last_reading(state, tmp_path, None).page.derived
-    assert derived is not None
     assert derived.verdict is not None
     assert describe_limiter(derived.verdict) == (
         "heat: a thermal cap holds the SM clock at 1383 of 1980 MHz; full clock would give at most 1.43 times as much"
@@ -89,6 +83,4 @@ def test_heat(state: StubState, tmp_path: Path) -> None:
 def test_memory_that_is_near_its_peak_binds_whatever_holds_the_clock(state: StubState, tmp_path: Path) -> None:
     state.update("gpu0", {"gpm:10": 86.0})
     derived = last_reading(state, tmp_path, None).page.derived
-    assert derived is not None
-    assert derived.verdict is not None
     assert derived.verdict.candidate is not Limiter.POWER

@@ -93,7 +93,6 @@ def rank(name: str, settings: ModelSettings, **more: Any) -> Target:
 
 def roof_of(reading: TargetReading, engine: int = 0) -> Roof:
     """Of the engine so many places behind the first."""
-    assert reading.page.derivation is not None
     found = [roof for one in reading.page.derivation.tick_engines if (roof := one.figures.get(ROOF_ROW)) is not None][
         engine
     ]
@@ -142,7 +141,6 @@ def test_tokens_are_the_sum_of_what_is_read(stack: ExitStack, tmp_path: Path) ->
     assert idle.parallel.token_ranks == pytest.approx(19, rel=0.05)
     # each reads its quarter of the experts that all 19 touch
     touched = experts_touched(busy, 16)
-    assert touched is not None
     assert touched.expected == pytest.approx(estimate_touched_experts(64, 2, 19).expected, rel=0.05)
     assert busy.routed_bytes == pytest.approx(roof_of(found["b"]).routed_bytes)
 
@@ -166,8 +164,6 @@ def test_plans_do_not_depend_on_who_is_busy(stack: ExitStack, tmp_path: Path) ->
     """Reference seconds and capacities take all ranks for equally busy."""
     even = Fleet(stack, rank("a", moe(tmp_path))).read()["a"].page.derived
     uneven = Fleet(stack, rank("a", moe(tmp_path)), quiet_on={"a": ("1",)}).read()["a"].page.derived
-    assert even is not None
-    assert uneven is not None
     for one, other in zip(even.engines[-2:], uneven.engines[-2:], strict=True):
         assert one.phase_reference_seconds_per_token
         assert one.phase_reference_seconds_per_token == other.phase_reference_seconds_per_token
@@ -225,7 +221,6 @@ def test_sglangs_own_word(tmp_path: Path, said: Mapping[str, Any], layout: Paral
     steps = [{"/metrics": page("sglang-0.5.23", number), "/server_info": info} for number in (104, 104, 130)]
     reading = readings(steps, seconds=26.0, model=moe(tmp_path), gpu_model="H200")[-1]
     assert roof_of(reading).parallel == layout
-    assert reading.gpus.total is not None
     assert reading.gpus.total.count == layout.gpus == gpus
     assert reading.server.replica_part is None, "its one page has all ranks"
 
@@ -245,7 +240,6 @@ def test_vllms_own_word(tmp_path: Path, said: Mapping[str, Any], layout: Paralle
     steps = [{"/metrics": page("vllm-0.32-dp2", number), "/server_info": info} for number in (8, 8, 12)]
     reading = readings(steps, model=moe(tmp_path), gpu_model="H200")[-1]
     assert roof_of(reading).parallel == layout
-    assert reading.gpus.total is not None
     assert reading.gpus.total.count == layout.gpus == gpus
 
 
@@ -255,7 +249,6 @@ def test_what_tensorrt_llm_does_not_say_is_configured(tmp_path: Path) -> None:
     said: dict[str, Any] = {"tensor_parallel_size": 1, "data_parallel_size": 8, "gpu_count": 8}
     reading = readings(steps, model=moe(tmp_path), gpu_model="H200", model_name="deepseek", **said)[-1]
     assert roof_of(reading).parallel == Parallel(1, 1, 8, 8)
-    assert reading.gpus.total is not None
     assert reading.gpus.total.count == 8
 
 

@@ -42,7 +42,6 @@ Counts = dict[tuple[str, str], dict[str, float]]
 
 
 def counts_of(reading: TargetReading) -> Counts:
-    assert reading.page.tenants is not None
     return {(row.model_name, row.tenant): dict(row.counts) for row in reading.page.tenants.rows}
 
 
@@ -126,7 +125,6 @@ def test_tenants_are_off_unless_they_are_asked_for() -> None:
 def test_each_gateways_page_names_its_tenants(page: str, tenants: TenantsConfig, expected: set[str]) -> None:
     reading = read([(TESTS / "made" / f"{page}.prom").read_text()] * 2, tenants)[-1]
     assert {tenant for _, tenant in counts_of(reading)} == expected
-    assert reading.page.tenants is not None
     assert reading.page.tenants.signals[PROMPT] is Absence.AVAILABLE
 
 
@@ -141,7 +139,6 @@ def test_each_gateways_page_names_its_tenants(page: str, tenants: TenantsConfig,
 def test_a_page_that_knows_no_tenants_says_so(page: str, tenants: TenantsConfig, why: Absence) -> None:
     reading = read([(TESTS / "made" / f"{page}.prom").read_text()] * 2, tenants)[-1]
     assert counts_of(reading) == {}
-    assert reading.page.tenants is not None
     assert set(reading.page.tenants.signals.values()) == {why}
     assert f'reason="{why.value}",signal="{PROMPT}"' in text_of(reading)
 
@@ -150,7 +147,6 @@ def test_an_engines_page_says_that_it_counts_no_adapters() -> None:
     run = recording("vllm-0.32")
     page = run.pages[min(run.pages)].decode()
     reading = readings([{"/metrics": page}] * 2, tenants=TenantsConfig(TenantKind.ADAPTER))[-1]
-    assert reading.page.tenants is not None
     assert set(reading.page.tenants.signals.values()) == {Absence.NOT_EXPORTED}
     assert readings([{"/metrics": page}] * 2, tenants=TEAMS)[-1].page.tenants is None
 
@@ -331,7 +327,6 @@ def test_workers_without_a_shared_folder_are_suspect_and_count_for_nobody() -> N
     # once it is known, it stays known: 30 ticks of 10 s are three times as long as falls are remembered
     assert {reading.page.up for reading in found[8:]} == {False}
     last = found[-1]
-    assert last.page.last is not None
     assert last.page.last.reason is FailureReason.SEVERAL_SERVERS
     assert "PROMETHEUS_MULTIPROC_DIR" in last.page.problem
     suspect = [line for line in text_of(last).splitlines() if line.startswith("llm_serving_signal_suspect")]

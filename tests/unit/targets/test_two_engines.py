@@ -109,7 +109,6 @@ def test_a_card_of_two_engines_is_paid_once_by_the_memory_of_each(node: Node, se
     assert sum(chat.values()) == pytest.approx(6 * PER_TICK * 3 / 4, abs=1e-9)
     assert not found.series("gpu_busy_source", source="gpm")
     reading = pair.exporter.store.target("chat")
-    assert reading is not None
     assert reading.cost is not None
     said = "1 GPU x share 0.75 by the memory that its processes hold at $3.60 an hour (rate owned)"
     assert describe_price(reading, reading.cost) == said
