@@ -1,7 +1,5 @@
 """Who is told what of each situation, as a table: `python -m tests.e2e.notifications [NAME …] [--slow]`."""
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

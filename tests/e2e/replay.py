@@ -1,7 +1,5 @@
 """Days of a simulated fleet as an exporter would have shown them, and the rules over them: vmalert's replay on VictoriaMetrics."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ A rule that yields nothing is silent too. So what was recorded is held against t
 same history have to be found.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

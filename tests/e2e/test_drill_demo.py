@@ -1,7 +1,5 @@
 """`make drill` as a user runs it: the whole of it, and interrupted while the node is lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 `python -m tests.e2e.notifications` prints the same as a table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

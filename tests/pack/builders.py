@@ -1,7 +1,5 @@
 """Series and firing alerts for cases, in few words. A sample a minute unless a case says otherwise."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Series and firings for the cases of the checks kv, tail, node_loss and gpu, in promtool's notation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """IdleSpend, BudgetExceeded, CostPerTokenUp, TokenExplosion and ReportMissed: when they fire and when they do not. Money is slow: most histories have a sample every five minutes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.pack.builders import NOTHING, Grows, counter, engine, firing, held, of_model, told

@@ -1,7 +1,5 @@
 """When the alerts about exporters that are gone, a fleet that nobody reaches and rules that are not evaluated fire and when they do not."""
 
-from __future__ import annotations
-
 from tests.pack.builders import NOTHING, Grows, counter, firing, held, target
 from tests.pack.promtool import Case, Firing, Kind, Story, together
 

@@ -1,7 +1,5 @@
 """When the alerts of check gpu fire and when they do not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.pack.builders_kv import firing, flat, growing, labelled, selector

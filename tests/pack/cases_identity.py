@@ -1,7 +1,5 @@
 """When the alerts about who is who fire and when they do not: renamed labels, names and GPUs that are claimed twice, shards that nobody reads."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.catalogue.health import AS_WRITTEN
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS
 from tests.pack.builders import NOTHING, firing, held, target

@@ -1,7 +1,5 @@
 """When the alerts of the checks kv and tail fire and when they do not."""
 
-from __future__ import annotations
-
 from tests.pack.builders_kv import firing, flat, growing, selector
 from tests.pack.promtool import Case, Firing
 from tests.pack.samples import Fleet, document, is_

@@ -1,7 +1,5 @@
 """When NodeLost fires, and which alerts carry the node."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.model.record import replace
 from tests.pack.builders import Grows, counter, engine, firing, held, target
 from tests.pack.cases_exporters import _exporter as exporter

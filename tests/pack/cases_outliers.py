@@ -1,7 +1,5 @@
 """When one replica is told of for being unlike its peers, and when not. Six first tokens a minute unless a story says otherwise."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tests.pack.builders import Grows, counter, engine, firing, held, target

@@ -1,7 +1,5 @@
 """When the alerts of check phases fire and when they do not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.pack.builders import Grows, buckets, counter, engine, firing, held, of_model

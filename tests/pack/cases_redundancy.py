@@ -1,7 +1,5 @@
 """N1Insufficient, N1Critical and the other alerts of check node_loss: lost replicas, drills. What N-1 comes to is worked out in fleets_node_loss.py."""
 
-from __future__ import annotations
-
 from tests.pack.builders_kv import Replica, firing, flat, fleet, labelled, selector
 from tests.pack.fleets_node_loss import LOAD, N1_LOAD, PRESENT
 from tests.pack.histories import (

@@ -1,7 +1,5 @@
 """What rollouts, drains and autoscalers open and what they do not."""
 
-from __future__ import annotations
-
 from llm_serving_alerts.records.rollouts import HEADROOM
 from llm_serving_exporter.model.record import replace
 from tests.pack.builders_kv import firing, flat, selector

@@ -4,8 +4,6 @@ Rules are evaluated every minute here, so that six moments are six minutes and n
 are available nothing is said, but for some stories with an exporter of an older version, which has a line for each.
 """
 
-from __future__ import annotations
-
 from itertools import chain
 
 from tests.pack.builders import NOTHING, firing, held

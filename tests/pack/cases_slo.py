@@ -1,7 +1,5 @@
 """When the alerts of check slo fire and when they do not."""
 
-from __future__ import annotations
-
 from tests.pack.builders import NOTHING, Grows, counter, engine, firing, held, of_model, target
 from tests.pack.cases_ttft import slo_events
 from tests.pack.promtool import Firing, Kind, Story, together

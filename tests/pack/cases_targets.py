@@ -1,7 +1,5 @@
 """When the alerts of check exporter that are about targets fire and when they do not."""
 
-from __future__ import annotations
-
 from tests.pack.builders import firing, held, target
 from tests.pack.promtool import Firing, Kind, Story, together
 

@@ -1,7 +1,5 @@
 """When the alerts of check ttft fire and when they do not."""
 
-from __future__ import annotations
-
 from tests.pack.builders import Grows, buckets, counter, engine, firing, held, of_model
 from tests.pack.promtool import Firing, Kind, Story, together
 

@@ -1,7 +1,5 @@
 """What is told of a model that is gone with all that was said of it, and what of one that is not wanted any more."""
 
-from __future__ import annotations
-
 from tests.pack.builders import firing, held, target
 from tests.pack.cases_exporters import _exporter as exporter
 from tests.pack.cases_node_lost import _ready as ready

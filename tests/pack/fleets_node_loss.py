@@ -4,8 +4,6 @@ A replica of the builders' kind could do 1,000 tokens/s of prefill or 500 of dec
 600 and 300. It holds 100,000 KV tokens and 100 requests, and uses 40,000 and 20 of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from llm_serving_exporter.model.record import replace

@@ -1,7 +1,5 @@
 """Histories of a model's replicas, minute by minute: of losses, and of rollouts, drains and autoscalers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

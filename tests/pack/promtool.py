@@ -5,8 +5,6 @@ everything scraped twice, by a pair of exporters: nothing may change. Stories, e
 a run costs about a second whatever stands in it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What the recording rules that alerts rest on make of what was scraped: each number worked out by hand beside it."""
 
-from __future__ import annotations
-
 from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.records.traffic import workers
 from tests.pack.builders import Grows, buckets, counter, engine, held, of_model, target

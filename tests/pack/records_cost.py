@@ -1,7 +1,5 @@
 """What the recording rules of cost make of counters: each number worked out by hand beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.pack.builders import NOTHING, Grows, counter, engine, held, of_model, told

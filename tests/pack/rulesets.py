@@ -4,8 +4,6 @@ A set says what may be evaluated: over series that stand for what other groups r
 what its questions rest on (narrowing.py).
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass

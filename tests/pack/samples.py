@@ -1,7 +1,5 @@
 """What recording rules yield, as promtool unit tests: many fleets in one history, told apart by the model's name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """promtool judges every case."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rules of settings other than the defaults, judged by promtool as well."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The verdict of each check, as promtool evaluates the rules: what turns it, what does not, and where nobody knows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ The pages go over real HTTP into the exporter's own ticks, on clocks that stand 
 start, and the last one before the next.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -5,8 +5,6 @@ without a pause, so totals are compared where nothing was under way: page 60 (ph
 killed), and at the end, page 144.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 from itertools import pairwise

@@ -4,8 +4,6 @@ The engine adds up what each step it schedules reads; we have its counters alone
 in cache for decode-sized batches: ours leaves them out, and the difference is what they come to.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

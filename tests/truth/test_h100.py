@@ -3,8 +3,6 @@
 Memory bandwidth by arithmetic over the steady part of each phase, counts over whole recordings, what limits each phase.
 """
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Mapping

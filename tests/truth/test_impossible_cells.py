@@ -5,8 +5,6 @@ knows the ceiling must refuse: a reading above it means that an input is wrong. 
 8-bit rows with an 8-bit KV cache, contexts as each table states them (input + half the output).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

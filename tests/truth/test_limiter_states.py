@@ -1,7 +1,5 @@
 """Servers whose true state is clear, through parser, normaliser and derive: published ones, and pages that leave no doubt."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections import Counter

@@ -1,7 +1,5 @@
 """llama.cpp b11434 against what its client counted: exact totals, lumps at release, a restart walked at four pages a second."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from typing import Any

@@ -5,8 +5,6 @@ The test's name holds the oracle, the seed (S0 to S4) and its line. Where a seed
 contradicts itself or the arithmetic, the right value stands here with its number in table A.2 (e1 to e28).
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Older vLLM versions, TensorRT-LLM, SGLang and LMDeploy: their own collectors driven by a simulation that counted what it did."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

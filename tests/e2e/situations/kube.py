@@ -4,8 +4,6 @@ Names and labels as kube-state-metrics 2.10 documents them (docs/metrics/workloa
 needs an allow-list and is left out.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 

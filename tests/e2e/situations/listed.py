@@ -1,7 +1,5 @@
 """Every situation, and what shall be told of it."""
 
-from __future__ import annotations
-
 from tests.e2e.situations import losses, rollouts, sick
 from tests.e2e.situations.situation import by_name
 

@@ -3,6 +3,4 @@
 Whoever makes one hold removes it here: a test that passes unexpectedly fails.
 """
 
-from __future__ import annotations
-
 NOT_BUILT: dict[str, tuple[str, ...]] = {}

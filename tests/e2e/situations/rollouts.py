@@ -1,7 +1,5 @@
 """Upgrades, rollouts, drains, scaling: what is meant to happen, and what goes wrong with it."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from llm_serving_exporter.model.record import replace

@@ -1,7 +1,5 @@
 """What was told of situations, as a table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from tests.e2e.situations.judge import ASPECTS

@@ -1,7 +1,5 @@
 """What prometheus_client's parsers make of a page, and where pages come from: the oracle of the parse stage's tests."""
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager

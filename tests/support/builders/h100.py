@@ -4,8 +4,6 @@
 it. What tests/hardware/drive.py has recorded on any card is played by its `Run`: `play(open_run(Recording.load(archive)), 15.0)`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The H100 recordings as windows of mean steps, as `ceiling --from-prometheus` reads a week, and what one phase says of another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache

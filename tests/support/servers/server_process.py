@@ -1,7 +1,5 @@
 """A server program on a free loopback port, for as long as a test wants it."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import subprocess

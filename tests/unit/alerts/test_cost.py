@@ -1,7 +1,5 @@
 """The check cost: names that others rely on, and that money wakes nobody."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

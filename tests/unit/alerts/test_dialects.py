@@ -1,7 +1,5 @@
 """What is rendered for one ruler or another is accepted there, means the same over several lines, sums whole hours, outlasts an outage."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The collector of cycles: the usual one for a few targets, seldom for many, and still there."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The cost review on its schedule: when it is due, what is caught up, what is tried again, and a process that fails or hangs."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

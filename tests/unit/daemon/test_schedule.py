@@ -1,7 +1,5 @@
 """Jobs by the real clock, in a few threads: one that fails goes on, one that hangs is left out and holds up no other."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Iterator

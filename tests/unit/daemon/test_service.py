@@ -1,7 +1,5 @@
 """The web server and the jobs together."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.daemon.service import Service

@@ -1,7 +1,5 @@
 """Which jobs are due when: intervals are kept, what is missed is made up for once, a job that was replaced runs no more."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

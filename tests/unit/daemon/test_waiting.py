@@ -1,7 +1,5 @@
 """One selector for everything that waits: who is woken, when the time is over, and sockets that are closed by others meanwhile."""
 
-from __future__ import annotations
-
 import errno
 import socket
 import threading

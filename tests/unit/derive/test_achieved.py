@@ -1,7 +1,5 @@
 """Achieved bandwidth by source: sums by hand, and the rules of facts model-math E.5."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.bandwidth import (

@@ -1,7 +1,5 @@
 """Bytes and FLOPs of attention that picks, compresses, shares or crosses: against plain counts and what DeepSeek publishes of its own."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.bandwidth import make_roof

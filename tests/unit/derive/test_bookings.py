@@ -1,7 +1,5 @@
 """Busy time is split as it was spent, whenever the engine books what it did: an engine of our own, of which every second is known."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

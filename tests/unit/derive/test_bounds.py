@@ -1,7 +1,5 @@
 """A whole replica: the bytes of its layout by the formula of docs/internals-ceiling.md, and the bounds around what is expected."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.planning import Speculation, bound_decode, fastest_rate, replica_ceiling

@@ -1,7 +1,5 @@
 """Busy time by phase: where each tick's seconds go."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

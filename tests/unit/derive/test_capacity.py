@@ -1,7 +1,5 @@
 """What one engine could do of each phase alone: by hand, by the ceilings of facts model-math A.3, and over recorded pages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

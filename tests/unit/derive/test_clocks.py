@@ -1,7 +1,5 @@
 """What holds the clock of a target's GPUs, over a window of passes."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.devices import find_cap

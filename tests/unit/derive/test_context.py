@@ -1,7 +1,5 @@
 """Mean context: the two estimators of facts model-math E.3.6 and the band between them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

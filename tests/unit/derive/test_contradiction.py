@@ -1,7 +1,5 @@
 """A running gauge that shows 0 while the engine decodes: found on recorded pages where it is made to lie, never where it is right."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Derived figures, worked out by hand beside each assertion."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.derive import DeriveSettings, derive

@@ -1,7 +1,5 @@
 """A target's GPUs taken together, and over a window."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.devices import average_samples, keep_samples

@@ -1,7 +1,5 @@
 """Distinct experts: facts model-math C, every cell of both tables, and what must hold for any input."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

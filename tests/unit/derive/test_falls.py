@@ -1,7 +1,5 @@
 """Counters that fall: with their engine, or by themselves."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.derive.window import (
     are_of_a_restart,
     find_falls,

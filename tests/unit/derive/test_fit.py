@@ -1,7 +1,5 @@
 """What fits the GPUs, and how many sequences."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

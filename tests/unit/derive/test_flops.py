@@ -1,7 +1,5 @@
 """Floating-point work against facts model-math B.10, and against plain counts."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.work import compute_seconds, kv_read_bytes, prefill_flops, token_flops

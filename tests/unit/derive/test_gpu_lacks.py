@@ -1,7 +1,5 @@
 """What a card cannot measure is said of that card: by architecture, vGPU and MIG, out of what its driver says."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

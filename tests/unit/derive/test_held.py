@@ -1,7 +1,5 @@
 """Differences of counters, made fit for increase(): from 0, never falling, whatever restarts."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.derive.history import Held, hold_counters
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 

@@ -1,7 +1,5 @@
 """What is remembered of an engine from page to page."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.history import (

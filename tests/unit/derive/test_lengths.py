@@ -1,7 +1,5 @@
 """The last hour or the last 1,000 finished requests, whichever is longer: over years, restarts and gaps, in bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """The limiter: each row of its table on published replicas and on evidence by hand; a verdict that does not flap; its pages."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

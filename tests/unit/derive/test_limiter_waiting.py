@@ -1,7 +1,5 @@
 """What the limiter makes of requests that wait: whether the next would fit, and whether they wait for room at all."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.limiter import Judged, decide_limiter, gather_evidence

@@ -1,7 +1,5 @@
 """Roofline, busy time, memory and limiter as `derive` makes them of a target's pages, tick by tick."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What takes up GPU memory."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.kv import split_memory

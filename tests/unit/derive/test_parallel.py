@@ -1,7 +1,5 @@
 """How an engine's work is spread: who is believed, and what is a guess."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.gpus.attribution import Spread, spread_engines

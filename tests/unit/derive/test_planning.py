@@ -1,7 +1,5 @@
 """The small formulas of planning, beyond the seeds' oracles (tests/truth/test_oracles.py)."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A level of running requests is the batch's limit only where nothing else can hold it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bytes of a step and of a sequence against facts model-math B.9, D.3."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.work import (

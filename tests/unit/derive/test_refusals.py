@@ -1,7 +1,5 @@
 """What engines refuse to start, as their sources have it."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.derive.planning import list_refusals
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.hardware import Parallel

@@ -1,7 +1,5 @@
 """When a counter that is printed with six digits is too coarse for a rate."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.derive.phases import is_coarse
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.windows import engine

@@ -1,7 +1,5 @@
 """The window: what it spans, and when it starts anew."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.window import (

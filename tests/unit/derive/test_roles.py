@@ -1,7 +1,5 @@
 """Which signals mean what on a replica that does one phase only, and on a front end (facts runtimes-others 18)."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.derive import DeriveSettings, derive

@@ -1,7 +1,5 @@
 """Ceilings, ridge and floors against figures of facts model-math, and what is said where something is not known."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What must hold of the roof for any model, GPU, batch and context."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

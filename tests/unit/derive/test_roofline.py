@@ -1,7 +1,5 @@
 """One engine's roofline from its counters: each figure by hand, each absence with its reason."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How long a window has to be where an engine books late or refreshes slowly."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.window import (

@@ -1,7 +1,5 @@
 """Gauges that keep their last value while nothing ends are not shown as the state of now."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.derive.history import drop_frozen, has_moved
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Snapshot

@@ -1,7 +1,5 @@
 """Standstill, page by page: the cases of LLMServingStalled (tests/pack), and what is none. Truth by construction."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.catalogue import standstill as declared

@@ -1,7 +1,5 @@
 """Steps and what stands for them, worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.derive.steps import (

@@ -1,7 +1,5 @@
 """The signal table: its rows are sound, a figure is computed once and only when asked for, a circle is refused."""
 
-from __future__ import annotations
-
 from collections import Counter
 from graphlib import CycleError
 from itertools import permutations

@@ -1,7 +1,5 @@
 """The long-context tail from histograms of lengths: worked by hand, and against lists of requests put into buckets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate, cycle, islice
 

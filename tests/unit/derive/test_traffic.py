@@ -1,7 +1,5 @@
 """Bytes and FLOPs of a window, each figure beside the arithmetic of facts model-math D.2, D.3, E.3."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The traps of TGI and of Text Embeddings Inference, one by one. Pages are made from the facts (runtimes-others 3 and 4)."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

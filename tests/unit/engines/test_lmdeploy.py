@@ -1,7 +1,5 @@
 """The traps of LMDeploy, LightLLM and mistral.rs, one by one. Pages of the latter two are made from the facts (runtimes-others 15)."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

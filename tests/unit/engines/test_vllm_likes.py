@@ -1,7 +1,5 @@
 """Servers with vLLM's names that are not its V1 engine behind its Python front end: V0, the Rust one, llm-d's simulator, NIM, Ray Serve."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.engines.apply import Overrides

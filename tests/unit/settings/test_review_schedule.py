@@ -1,7 +1,5 @@
 """What the daemon takes from the review's settings, and what it refuses before it listens."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

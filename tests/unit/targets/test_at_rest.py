@@ -1,8 +1,6 @@
 """A server that has had no request since its start, and whose page says so by saying nothing: idle where its runtime is set or an endpoint
 shows it, unknown where neither is, never down. With its first request it goes on as the same server, counted from 0."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Counters that are born above 0: what they count began at 0, where the page before proves it."""
 
-from __future__ import annotations
-
 import logging
 import re
 

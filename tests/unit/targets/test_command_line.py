@@ -1,7 +1,5 @@
 """The batch limit by an engine's own process: real processes that listen, and the driver's word on a machine made by hand."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Every runtime's page right after its start, all at zero: an idle server, whichever way its runtime is known, for as long as it rests."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Counters that alerts watch stand at 0 before their first event: an increase() over a counter that is born at 1 is 0."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

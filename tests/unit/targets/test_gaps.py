@@ -1,7 +1,5 @@
 """Pages that are missing between two that came: over more than three intervals no rate is worked out, and the engine's life goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

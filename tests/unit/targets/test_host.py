@@ -1,7 +1,5 @@
 """One tick wired once: GPUs out of a real NVML library (the stub), what targets share, and what follows from a tick."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """What a target's page says and cannot be true: counted, logged once, and out of everything that outlives a page."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """PageBook: targets whose pages are alike share what was worked out for one of them, and nothing of it outlives them."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -1,7 +1,5 @@
 """Where a page is looked for, what is never asked twice, and which failure is told."""
 
-from __future__ import annotations
-
 import time
 
 import trustme

@@ -1,7 +1,5 @@
 """Models and reasons that come and go for long: bounds count those that are there, and none that left keeps out a new one."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.cost.meter import MOST_NAMES

@@ -1,7 +1,5 @@
 """One target over time: side endpoints that hang, several servers behind one address, a path prefix."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 from llm_serving_exporter.model.reading import State

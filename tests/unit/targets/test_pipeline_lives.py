@@ -1,7 +1,5 @@
 """What is known of one engine life is not carried into the next."""
 
-from __future__ import annotations
-
 import re
 
 from tests.support.builders.golden_cases import MADE

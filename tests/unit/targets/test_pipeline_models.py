@@ -1,7 +1,5 @@
 """A target's models over time: looked up when they are new or served otherwise, absent with the reason, seen by `once`."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Quiet times: a server that has had no request since it restarted, and a night without any. No signal goes for a reason that would be a
 fault, and each figure has the reason of what it lacks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A restart seen whatever the first pages of the new life show, and one address that answers for several servers."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.sample import FailureReason
 from tests.support.builders.golden_cases import MADE

@@ -1,7 +1,5 @@
 """Whose word decides a target's role, and what counts as an engine of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llm_serving_exporter.model.reading import TargetReading

@@ -1,7 +1,5 @@
 """Pods and their GPUs: real NVML calls over the stub, a real kubelet service, real pages; what the exporters of a node publish together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pods and their GPUs where the kubelet, its plugins or the driver misbehave: real gRPC, real NVML calls over the stub."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Endpoints asked at each tick: what a refusal means for the next ticks."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """A power cap from NVML, through the host's passes and a target's ticks, to the words that people read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

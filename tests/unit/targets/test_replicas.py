@@ -1,7 +1,5 @@
 """Ranks that share experts and have pages of their own: which replica a target is a part of, and whose tokens meet the experts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing

@@ -1,7 +1,5 @@
 """Two targets of one pod whose pages are one engine's."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot

@@ -1,7 +1,5 @@
 """The book of models: looked up once, kept within bounds, never an exception."""
 
-from __future__ import annotations
-
 import gc
 import json
 import logging

@@ -1,7 +1,5 @@
 """Where an endpoint stands beside a metrics page, and how long it may take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """What a target is doing, by its last attempt and by its pod."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot

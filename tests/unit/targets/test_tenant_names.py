@@ -1,7 +1,5 @@
 """Names of tenants, one by one: what is published of them, what is withheld, and how long that takes."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

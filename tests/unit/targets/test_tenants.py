@@ -1,7 +1,5 @@
 """Tenants of front doors: who they are on each gateway's page, what is counted of them, and what is never published."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import itertools

@@ -1,7 +1,5 @@
 """Two engines on one card without MIG: real NVML calls over the stub, real pages over real HTTP, what the daemon publishes of both."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from itertools import pairwise

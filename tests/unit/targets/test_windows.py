@@ -1,7 +1,5 @@
 """A window for each signal: a counter that is booked late has a longer one, and what is live beside it has the configured one."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

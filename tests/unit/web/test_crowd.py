@@ -1,7 +1,5 @@
 """Whose connection it is, and who makes room."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """When certificates expire, and who is told."""
 
-from __future__ import annotations
-
 import logging
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Where requests end, in whatever pieces they come, and what is refused before anybody answers it."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

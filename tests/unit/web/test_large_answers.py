@@ -1,7 +1,5 @@
 """Answers that are kept compressed: what goes over the wire, and what one who does not read them holds."""
 
-from __future__ import annotations
-
 import gzip
 import logging
 import time

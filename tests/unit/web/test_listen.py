@@ -1,7 +1,5 @@
 """Where the web server listens, and how it says that it cannot."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import socket

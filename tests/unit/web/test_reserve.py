@@ -1,7 +1,5 @@
 """What earns a place and a thread of one's own: an answer that was asked for, and taken."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import threading

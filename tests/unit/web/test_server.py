@@ -1,7 +1,5 @@
 """The web server over real sockets: what it answers and what it refuses."""
 
-from __future__ import annotations
-
 import gzip
 import logging
 import re

@@ -1,7 +1,5 @@
 """Nobody can hold the web server up, and it stops when told."""
 
-from __future__ import annotations
-
 import threading
 from urllib.parse import urlsplit
 

@@ -1,7 +1,5 @@
 """Crowds of strangers: whoever asks for a page and takes it is answered beside them."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import socket

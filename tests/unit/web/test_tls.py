@@ -1,7 +1,5 @@
 """The web server over TLS: certificates, rotation, clients of their own."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import socket

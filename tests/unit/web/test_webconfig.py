@@ -1,7 +1,5 @@
 """The web config file and basic auth."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import os

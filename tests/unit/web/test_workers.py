@@ -1,7 +1,5 @@
 """Threads that make answers: who waits for whom."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator

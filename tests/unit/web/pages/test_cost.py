@@ -1,7 +1,5 @@
 """What the landing page says of a target's cost."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.model.cost import (
     EngineCost,
     EngineTotals,

@@ -1,7 +1,5 @@
 """Readiness and the JSON for operators."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The landing page: GPUs, and text from outside."""
 
-from __future__ import annotations
-
 import re
 
 from llm_serving_exporter.model.hardware import TargetGpus

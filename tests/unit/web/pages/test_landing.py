@@ -1,7 +1,5 @@
 """The landing page: targets, their figures, and what is missing and why."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The roofline on the landing page: figures with their units, what limits, and what to think of what cannot be."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.derived import Cause, Limiter
 from llm_serving_exporter.model.hardware import Hardware, Parallel
