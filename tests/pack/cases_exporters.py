@@ -1,24 +1,21 @@
 """When the alerts about exporters that are gone, a fleet that nobody reaches and rules that are not evaluated fire and when they do not."""
 
-from tests.pack.builders import NOTHING, Grows, counter, firing, held, target
+from tests.pack.builders import EVERY_ALERT, NOTHING, Grows, counter, firing, held, target
 from tests.pack.promtool import Case, Firing, Kind, Story, together
 
 # --- ExporterAbsent: none at all, for 10m; critical. Some of several, or a shard, for 5m; warning ------------------------------------------
 
-_ACTION = "look at Prometheus' targets page, then at the exporters; until they are back watch their servers by hand"
 _UNSEEN = "Nothing is seen of the servers that they read, and no alert about those can fire."
 
 
 def _none(where: str = "", **labels: str) -> Firing:
     return firing(
         "ExporterAbsent",
-        "critical",
-        "exporter",
         labels,
         f"{where}no llm-serving-exporter is scraped",
         "No exporter is scraped any more: every other alert of this pack is blind.",
-        _ACTION,
-        "&".join(f"var-{name}={text}" for name, text in labels.items()),
+        severity="critical",
+        rules="exporter_clusters" if labels else EVERY_ALERT,
     )
 
 
@@ -26,7 +23,7 @@ def _some(count: int, job: str, *silent: str) -> Firing:
     names = "".join(f" {name}" for name in silent)
     said = f"{_UNSEEN} Do not answer:{names}."
     summary = f"{count} exporters of job {job} are gone"
-    return firing("ExporterAbsent", "warning", "exporter", {"job": job}, summary, said, _ACTION)
+    return firing("ExporterAbsent", {"job": job}, summary, said, severity="warning")
 
 
 def _exporter(
@@ -116,7 +113,7 @@ def _held(shard: int, instance: str, *spans: tuple[int, float | str]) -> dict[st
 
 def _missing(shard: str) -> Firing:
     summary = f"shard {shard}: no exporter reads it"
-    return firing("ExporterAbsent", "warning", "exporter", {"shard": shard}, summary, _UNSEEN, _ACTION)
+    return firing("ExporterAbsent", {"shard": shard}, summary, _UNSEEN, severity="warning")
 
 
 _SHARDS = together(
@@ -150,17 +147,7 @@ _DAEMONSET = Case(
     more=(
         (
             "50m",
-            (
-                firing(
-                    "ExporterAbsent",
-                    "warning",
-                    "exporter",
-                    {},
-                    "1 exporters of a DaemonSet are not scraped",
-                    _UNSEEN,
-                    _ACTION,
-                ),
-            ),
+            (firing("ExporterAbsent", {}, "1 exporters of a DaemonSet are not scraped", _UNSEEN, severity="warning"),),
         ),
     ),
     doubled=False,
@@ -173,13 +160,10 @@ _DAEMONSET = Case(
 def _fleet(share: str, models: str) -> Firing:
     return firing(
         "FleetUnreachable",
-        "critical",
-        "exporter",
         {},
         f"{share} of all replicas cannot be reached",
         f"Most replicas of several models or nodes went at once: {models}. That is the network, what they share, or the exporters' view of them. "
         "Alerts about single models and nodes of this fleet are not told while this page is open.",
-        "ask a server by hand from elsewhere: users may still be served",
     )
 
 
@@ -271,13 +255,10 @@ def _firing(host: str, count: int, groups: str) -> tuple[Firing]:
     return (
         firing(
             "RulesFailing",
-            "warning",
-            "exporter",
             {"instance": host},
             f"{host}: groups of rules that fail or come too late: {count}",
             f"Again and again within the last 10m: {groups} - what these groups record is old or missing, and what they alert on is found late or "
             "not at all.",
-            "read the rule's error on the rules page; look at its memory and CPU",
         ),
     )
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from tests.pack.builders_kv import firing, flat, growing, labelled, selector
+from tests.pack.builders import firing
+from tests.pack.builders_kv import flat, growing, labelled, selector
 from tests.pack.promtool import Case, Firing
 
 _CARD = {"gpu": "GPU-1", "gpu_name": "NVIDIA H100", "node": "node-a"}
 _OTHER = {"gpu": "GPU-2", "gpu_name": "NVIDIA H100", "node": "node-a"}
-_VARIABLES = "var-gpu=GPU-1&var-gpu_name=NVIDIA+H100&var-node=node-a"
 
 
 def _gpu(name: str, values: str, card: Mapping[str, str] = _CARD, **labels: str) -> dict[str, str]:
@@ -17,16 +17,7 @@ def _gpu(name: str, values: str, card: Mapping[str, str] = _CARD, **labels: str)
 
 
 def _failed(summary: str, description: str) -> Firing:
-    return firing(
-        "GPUFailed",
-        "critical",
-        "gpu",
-        _CARD,
-        summary=f"node-a NVIDIA H100 GPU-1: {summary}",
-        description=description,
-        action="cordon the node, take this card's replicas out of the router; the runbook says what each XID asks for",
-        variables=_VARIABLES,
-    )
+    return firing("GPUFailed", _CARD, f"node-a NVIDIA H100 GPU-1: {summary}", description)
 
 
 def _xid(xids: str) -> Firing:
@@ -37,16 +28,7 @@ def _xid(xids: str) -> Firing:
 
 
 def _memory(summary: str, description: str) -> Firing:
-    return firing(
-        "GPUMemoryFault",
-        "warning",
-        "gpu",
-        _CARD,
-        summary=f"node-a NVIDIA H100 GPU-1: {summary}",
-        description=description,
-        action="see whether its replica serves; plan a reset where a remap is pending, replace the card where it failed",
-        variables=_VARIABLES,
-    )
+    return firing("GPUMemoryFault", _CARD, f"node-a NVIDIA H100 GPU-1: {summary}", description)
 
 
 _ECC_TEXT = "2 memory errors that could not be corrected in the last hour. What was computed from that memory is wrong or was killed."
@@ -60,13 +42,9 @@ def _remap(text: str) -> Firing:
 def _slow(reasons: str) -> Firing:
     return firing(
         "GPUSlowdown",
-        "warning",
-        "gpu",
         _CARD,
-        summary="node-a NVIDIA H100 GPU-1: clocks are held down while busy",
-        description=f"Reason: {reasons}. It held for 10m or more of the last 20m. The card does less than its ceilings say.",
-        action="check cooling and power of the node",
-        variables=_VARIABLES,
+        "node-a NVIDIA H100 GPU-1: clocks are held down while busy",
+        f"Reason: {reasons}. It held for 10m or more of the last 20m. The card does less than its ceilings say.",
     )
 
 
@@ -312,13 +290,10 @@ _LOSSES = (
         (
             firing(
                 "GPUFailed",
-                "critical",
-                "gpu",
                 {"cluster": "eu", **_CARD},
-                summary="eu node-a NVIDIA H100 GPU-1: the GPU no longer answers",
-                description=_LOST.annotations["description"],
-                action=_LOST.annotations["action"],
-                variables=f"var-cluster=eu&{_VARIABLES}",
+                "eu node-a NVIDIA H100 GPU-1: the GPU no longer answers",
+                _LOST.annotations["description"],
+                rules="gpu_clusters",
             ),
         ),
         rules="gpu_clusters",

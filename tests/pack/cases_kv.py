@@ -1,6 +1,7 @@
 """When the alerts of the checks kv and tail fire and when they do not."""
 
-from tests.pack.builders_kv import firing, flat, growing, selector
+from tests.pack.builders import firing
+from tests.pack.builders_kv import flat, growing, selector
 from tests.pack.promtool import Case, Firing
 from tests.pack.samples import Fleet, document, is_
 
@@ -9,8 +10,6 @@ _ENGINE = {"target": "replica-0", "model_name": "chat", "engine": "0", "role": "
 _RANK = {**_ENGINE, "engine": "1"}  # the second data-parallel engine of the same server
 _NEIGHBOUR = {**_ENGINE, "target": "replica-1"}
 _OTHER_MODEL = {**_ENGINE, "target": "embed-0", "model_name": "embed"}
-_BY_TARGET = "var-target=replica-0&var-model_name=chat&var-role=unified"
-_BY_MODEL = "var-model_name=chat&var-role=unified"
 
 Series = dict[str, str]
 
@@ -40,14 +39,10 @@ def _saturated(usage: str, waiting: str, identity: dict[str, str] = _ENGINE) -> 
     target, engine = identity["target"], identity["engine"]
     return firing(
         "KVSaturated",
-        "warning",
-        "kv",
         identity,
-        summary=f"chat on {target}: KV cache {usage} full and requests wait",
-        description=f"Live requests of engine {engine} hold {usage} of the KV cache, {waiting} requests wait. The next step is preemption: what was "
+        f"chat on {target}: KV cache {usage} full and requests wait",
+        f"Live requests of engine {engine} hold {usage} of the KV cache, {waiting} requests wait. The next step is preemption: what was "
         "computed is thrown away and computed again.",
-        action="add a replica or shed load; look for long contexts",
-        variables=f"var-target={target}&var-model_name=chat&var-role=unified",
     )
 
 
@@ -109,13 +104,9 @@ _KV_SATURATED = (
 def _filling(now: str, text: str) -> Firing:
     return firing(
         "KVSaturated",
-        "warning",
-        "kv",
         _ENGINE,
-        summary=f"chat on replica-0: KV cache {now} full and requests wait",
-        description=f"Live requests of engine 0 hold {now} of the KV cache, 2 requests wait. {text}",
-        action="add a replica or shed load; look for long contexts",
-        variables=_BY_TARGET,
+        f"chat on replica-0: KV cache {now} full and requests wait",
+        f"Live requests of engine 0 hold {now} of the KV cache, 2 requests wait. {text}",
     )
 
 
@@ -154,14 +145,10 @@ _FILLING = (
 def _preempting(ratio: str) -> Firing:
     return firing(
         "PreemptionStorm",
-        "warning",
-        "kv",
         _REPLICA,
-        summary=f"chat on replica-0: {ratio} preemptions per finished request",
-        description=f"In 10m there were {ratio} preemptions for each finished request. Each throws away KV that has to be computed again: users see "
+        f"chat on replica-0: {ratio} preemptions per finished request",
+        f"In 10m there were {ratio} preemptions for each finished request. Each throws away KV that has to be computed again: users see "
         "answers that pause, and prefill work grows.",
-        action="lower the limit of running requests, or add KV memory",
-        variables=_BY_TARGET,
     )
 
 
@@ -222,13 +209,9 @@ def _hits(rate: str | None, median: str | None) -> Series:
 
 _DROPPED = firing(
     "HitRateDropped",
-    "warning",
-    "kv",
     {"model_name": "chat", "role": "unified"},
-    summary="chat (unified): prefix cache hits down to 10%",
-    description="10% of the looked-up tokens were found in 30m; usually it is 22%. Prefill computes again what it used to find.",
-    action="ask what changed: prompt template, router's stickiness, cache size",
-    variables=_BY_MODEL,
+    "chat (unified): prefix cache hits down to 10%",
+    "10% of the looked-up tokens were found in 30m; usually it is 22%. Prefill computes again what it used to find.",
 )
 _EMBED_HITS = {
     selector(name, model_name="embed", role="unified"): flat((0.5, 90))
@@ -309,7 +292,6 @@ _MODEL = {"model_name": "chat", "role": "unified"}
 _TAIL_ENGINE = {"target": "replica-0", "engine": "0", **_MODEL}
 _TAIL_NEIGHBOUR = {"target": "replica-1", "engine": "0", **_MODEL}
 _TAIL_OTHER_MODEL = {"target": "embed-0", "engine": "0", "model_name": "embed", "role": "unified"}
-_VARIABLES = "var-model_name=chat&var-role=unified"
 
 
 def _shown(name: str, values: str, identity: dict[str, str] = _TAIL_ENGINE, **labels: str) -> Series:
@@ -332,14 +314,10 @@ _QUEUE = _waiting(flat((1, 80)))
 
 _FEW = firing(
     "LongContextFewFit",
-    "warning",
-    "tail",
     _MODEL,
-    summary="chat (unified): only 3.5 requests of p99 length fit the KV cache",
-    description="At least 3.5 and at most 6.0 requests with a prompt of the 99th percentile and a mean answer fit one engine. A few of them at once, and "
+    "chat (unified): only 3.5 requests of p99 length fit the KV cache",
+    "At least 3.5 and at most 6.0 requests with a prompt of the 99th percentile and a mean answer fit one engine. A few of them at once, and "
     "everyone else waits.",
-    action="bound the context, or send long requests to replicas of their own",
-    variables=_VARIABLES,
 )
 
 _FEW_FIT = (

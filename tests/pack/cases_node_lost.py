@@ -12,13 +12,10 @@ _ROLE = {"role": "unified"}
 def _lost(node: str, models: str) -> Firing:
     return firing(
         "NodeLost",
-        "critical",
-        "node_loss",
         {"node": node},
         f"node {node} is lost",
         f"None of its replicas serves, and it does not answer, or Kubernetes does not hear of it. Ready replicas that it had: {models}. "
         "Their own alerts carry its name and are not told while this page is open.",
-        "see whether the others carry the load (N-1), then bring the node back or replace it",
     )
 
 
@@ -50,13 +47,9 @@ _SILENT = (
 )
 _TARGETS_DOWN = firing(
     "TargetsDown",
-    "critical",
-    "exporter",
     {"model_name": "embed", **_ROLE, "node": "n-1"},
     "embed (unified): 100% of its replicas are down",
     "Replicas wanted: unknown, known: 1. 100% of them do not answer, neither loading nor asleep.",
-    "look for what they share: node pool, registry, weights, network",
-    "var-model_name=embed&var-role=unified",
 )
 
 

@@ -1,12 +1,12 @@
 """N1Insufficient, N1Critical and the other alerts of check node_loss: lost replicas, drills. What N-1 comes to is worked out in fleets_node_loss.py."""
 
-from tests.pack.builders_kv import Replica, firing, flat, fleet, labelled, selector
+from tests.pack.builders import firing
+from tests.pack.builders_kv import Replica, flat, fleet, labelled, selector
 from tests.pack.fleets_node_loss import LOAD, N1_LOAD, PRESENT
 from tests.pack.histories import (
     DESIRED,
     MODEL,
     PLENTY,
-    VARIABLES,
     Series,
     expected_replicas,
     node_lost,
@@ -21,14 +21,10 @@ from tests.pack.promtool import Case, Firing
 def _n1(needed: str, *, nodes: str, of: str, ready: int, on: int, which: str = "largest node") -> Firing:
     return firing(
         "N1Insufficient",
-        "warning",
-        "node_loss",
         MODEL,
-        summary=f"chat (unified): cannot lose its {which}, {needed} of what would be left is needed",
-        description=f"Without its {which} ({nodes}) the remaining replicas would need {needed} of their {of} for the demand of the last hour. "
+        f"chat (unified): cannot lose its {which}, {needed} of what would be left is needed",
+        f"Without its {which} ({nodes}) the remaining replicas would need {needed} of their {of} for the demand of the last hour. "
         f"{ready} replicas are ready on {on} nodes.",
-        action="add a replica on another node, or shed load in time",
-        variables=VARIABLES,
     )
 
 
@@ -91,14 +87,11 @@ _N1_INSUFFICIENT = (
         (
             firing(
                 "N1Insufficient",
-                "warning",
-                "node_loss",
                 {"cluster": "eu", **MODEL},
-                summary="eu chat (unified): cannot lose its largest node, 105% of what would be left is needed",
-                description="Without its largest node (a) the remaining replicas would need 105% of their token rate for the demand of the last hour. 3 replicas "
+                "eu chat (unified): cannot lose its largest node, 105% of what would be left is needed",
+                "Without its largest node (a) the remaining replicas would need 105% of their token rate for the demand of the last hour. 3 replicas "
                 "are ready on 2 nodes.",
-                action="add a replica on another node, or shed load in time",
-                variables=f"var-cluster=eu&{VARIABLES}",
+                rules="clusters",
             ),
         ),
         rules="clusters",
@@ -114,13 +107,9 @@ _N1_INSUFFICIENT = (
 def _critical(ready: int, wanted: int, needed: str, of: str) -> Firing:
     return firing(
         "N1Critical",
-        "critical",
-        "node_loss",
         MODEL,
-        summary=f"chat (unified): replicas lost, {ready} left, and they queue",
-        description=f"{ready} of {wanted} wanted replicas are ready. Requests wait, and demand is {needed} of what the ready ones can carry ({of} first).",
-        action="bring the lost replicas back or add others; shed load meanwhile",
-        variables=VARIABLES,
+        f"chat (unified): replicas lost, {ready} left, and they queue",
+        f"{ready} of {wanted} wanted replicas are ready. Requests wait, and demand is {needed} of what the ready ones can carry ({of} first).",
     )
 
 
@@ -243,13 +232,9 @@ _N1_CASES = (*_N1_INSUFFICIENT, *_N1_CRITICAL)
 def lost(missing: int, wanted: int) -> Firing:
     return firing(
         "ReplicaLost",
-        "warning",
-        "node_loss",
         MODEL,
-        summary=f"chat (unified): {missing} of {wanted} replicas missing",
-        description=f"Wanted: {wanted}. Neither ready nor asleep: {missing}.",
-        action="find the pod or host that does not come up",
-        variables=VARIABLES,
+        f"chat (unified): {missing} of {wanted} replicas missing",
+        f"Wanted: {wanted}. Neither ready nor asleep: {missing}.",
     )
 
 
@@ -352,13 +337,9 @@ def _drill(name: str, value: float, minutes: int = 120, **labels: str) -> Series
 def _overdue(age: str) -> Firing:
     return firing(
         "DrillOverdue",
-        "info",
-        "node_loss",
         MODEL,
-        summary=f"chat (unified): no node-loss drill passed for {age}",
-        description="A drill is due every 90d. What has not been tried does not work.",
-        action="plan a drill: llm-serving-exporter drill --help",
-        variables=VARIABLES,
+        f"chat (unified): no node-loss drill passed for {age}",
+        "A drill is due every 90d. What has not been tried does not work.",
     )
 
 
@@ -386,13 +367,9 @@ _LAST = "last_success_timestamp_seconds"
 
 _FAILED = firing(
     "DrillFailed",
-    "warning",
-    "node_loss",
     MODEL,
-    summary="chat (unified): the last node-loss drill failed",
-    description="The last drill of chat did not keep the objective, or no page arrived. Its report says what happened.",
-    action="read the report and repeat the drill once the cause is fixed",
-    variables=VARIABLES,
+    "chat (unified): the last node-loss drill failed",
+    "The last drill of chat did not keep the objective, or no page arrived. Its report says what happened.",
 )
 
 # a test's history begins at 0, so that what was before is below it

@@ -2,13 +2,13 @@
 
 from llm_serving_alerts.records.rollouts import HEADROOM
 from llm_serving_exporter.model.record import replace
-from tests.pack.builders_kv import firing, flat, selector
+from tests.pack.builders import firing
+from tests.pack.builders_kv import flat, selector
 from tests.pack.cases_redundancy import lost
 from tests.pack.fleets_node_loss import LARGEST, READY
 from tests.pack.histories import (
     DESIRED,
     MODEL,
-    VARIABLES,
     Pods,
     Series,
     exported,
@@ -127,13 +127,9 @@ _ROLLOUTS = (
         (
             firing(
                 "TargetsDown",
-                "critical",
-                "exporter",
                 {"model_name": "dev", "role": "unified"},
-                summary="dev (unified): 100% of its replicas are down",
-                description="Replicas wanted: 1, known: unknown. 100% of them do not answer, neither loading nor asleep.",
-                action="look for what they share: node pool, registry, weights, network",
-                variables="var-model_name=dev&var-role=unified",
+                "dev (unified): 100% of its replicas are down",
+                "Replicas wanted: 1, known: unknown. 100% of them do not answer, neither loading nor asleep.",
             ),
         ),
         rules="rollouts",
@@ -153,14 +149,10 @@ def _short(headroom: str = "") -> Series:
 def _insufficient(needed: str) -> Firing:
     return firing(
         "N1Insufficient",
-        "warning",
-        "node_loss",
         MODEL,
-        summary=f"chat (unified): cannot lose its largest node, {needed} of what would be left is needed",
-        description=f"Without its largest node () the remaining replicas would need {needed} of their  for the demand of the last hour. 2 replicas are ready "
+        f"chat (unified): cannot lose its largest node, {needed} of what would be left is needed",
+        f"Without its largest node () the remaining replicas would need {needed} of their  for the demand of the last hour. 2 replicas are ready "
         "on 2 nodes.",
-        action="add a replica on another node, or shed load in time",
-        variables=VARIABLES,
     )
 
 

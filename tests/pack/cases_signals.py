@@ -107,8 +107,6 @@ def _lost(
     return (
         firing(
             "SignalLost",
-            "warning",
-            "exporter",
             {
                 "model_name": model,
                 "role": "unified",
@@ -117,8 +115,6 @@ def _lost(
             },
             f"{model} (unified), {runtime}{f', workload {workload}' if workload else ''}: signals lost that all replicas had: {count}",
             f"Of {replicas} replicas: {said}alerts and panels that depend on them are silent, not green.",
-            "compare versions and flags of the replicas with those of before",
-            f"var-model_name={model}&var-role=unified",
         ),
     )
 

@@ -30,26 +30,18 @@ def _owned_by(model: str, kind: str, pod: str) -> dict[str, str]:
 def _gone(model: str) -> Firing:
     return firing(
         "TargetsDown",
-        "critical",
-        "exporter",
         {"model_name": model, **_ROLE},
         f"{model} (unified): 100% of its replicas are gone",
         "Replicas wanted: unknown, known: unknown. It served, and no exporter finds any of them any more.",
-        "look for what they share: node pool, registry, weights, network",
-        f"var-model_name={model}&var-role=unified",
     )
 
 
 def _vanished(model: str, count: int) -> Firing:
     return firing(
         "ReplicaLost",
-        "warning",
-        "node_loss",
         {"model_name": model, **_ROLE},
         f"{model} (unified): {count} replicas missing",
         f"Wanted: unknown. Neither ready nor asleep: {count}.",
-        "find the pod or host that does not come up",
-        f"var-model_name={model}&var-role=unified",
     )
 
 
@@ -78,13 +70,9 @@ def _replaced(then: tuple[int, bool | None]) -> dict[str, str]:
 
 _TWO_OF_THREE = firing(
     "ReplicaLost",
-    "warning",
-    "node_loss",
     {"model_name": "chat", **_ROLE},
     "chat (unified): 2 of 3 replicas missing",
     "Wanted: 3. Neither ready nor asleep: 2.",
-    "find the pod or host that does not come up",
-    "var-model_name=chat&var-role=unified",
 )
 _LONG = exporter("central", (1800, True))
 _SERVED = _LONG | _vanishes("busy") | _tokens("busy", 29)
@@ -261,13 +249,9 @@ CASES = (
         (
             firing(
                 "ReplicaLost",
-                "warning",
-                "node_loss",
                 {"model_name": "chat", **_ROLE},
                 "chat (unified): 1 of 2 replicas missing",
                 "Wanted: 2. Neither ready nor asleep: 1.",
-                "find the pod or host that does not come up",
-                "var-model_name=chat&var-role=unified",
             ),
         ),
         doubled=False,

@@ -19,7 +19,6 @@ from tests.pack.fleets_node_loss import LARGEST, N1_MOST, PRESENT, READY
 
 MODEL = {"model_name": "chat", "role": "unified"}
 DESIRED = "model:llm_serving_desired_replicas:max"
-VARIABLES = "var-model_name=chat&var-role=unified"
 
 Series = dict[str, str]
 
