@@ -236,11 +236,9 @@ _BUDGET_RAW = Case(
         }
     ),
     # six hours of history, and two in which it lasts
-    "9h2m",
-    (_over("2920", "2900", "9"),),
+    {"9h2m": _over("2920", "2900", "9"), "7h52m": ()},
     interval=EVERY,
     rules="cost_hours",
-    more=(("7h52m", ()),),
 )
 
 

@@ -307,15 +307,14 @@ _WATCHDOG = Case(
     "Watchdog",
     "always, whatever is there",
     {"up": "1+0x5"},
-    "0m",
-    (
-        firing(
+    {
+        "0m": firing(
             "Watchdog",
             {},
             "Alerting works",
             "Always fires. When it stops arriving at the dead-man service, alerts do not arrive either.",
-        ),
-    ),
+        )
+    },
     records=False,
     kinds=frozenset({Kind.FIRES, Kind.ABSENT}),
 )

@@ -48,17 +48,15 @@ _NOBODY = Case(
     "ExporterAbsent",
     "no exporter from minute 5 to 29",
     _exporter("gpu-1", (5, True), (25, None), (20, True)),
-    "14m",
-    more=(("16m", (_none(),)), ("40m", ())),
+    {"14m": (), "16m": _none(), "40m": ()},
     kinds=frozenset({Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY}),
 )
-_NEVER = Case("ExporterAbsent", "there never was one", {"up": "1+0x20"}, "15m", (_none(),), doubled=False)
+_NEVER = Case("ExporterAbsent", "there never was one", {"up": "1+0x20"}, {"15m": _none()}, doubled=False)
 _OF_A_CLUSTER = Case(
     "ExporterAbsent",
     "all of one cluster do not answer, those of another one do",
     _exporter("eu-1", (10, True), (30, False), cluster="eu") | _exporter("us-1", (40, True), cluster="us"),
-    "30m",
-    (_none("eu ", cluster="eu"),),
+    {"30m": _none("eu ", cluster="eu")},
     doubled=False,
     rules="exporter_clusters",
 )
@@ -143,13 +141,10 @@ _DAEMONSET = Case(
             (20, 3), (20, 2), (20, 3)
         )
     },
-    "38m",
-    more=(
-        (
-            "50m",
-            (firing("ExporterAbsent", {}, "1 exporters of a DaemonSet are not scraped", _UNSEEN, severity="warning"),),
-        ),
-    ),
+    {
+        "38m": (),
+        "50m": firing("ExporterAbsent", {}, "1 exporters of a DaemonSet are not scraped", _UNSEEN, severity="warning"),
+    },
     doubled=False,
     kinds=frozenset({Kind.FIRES, Kind.BELOW}),
 )
@@ -183,16 +178,14 @@ _TWO_MODELS = Case(
     "FleetUnreachable",
     "three of four replicas, of two models",
     _served(("chat", 2, 2, "unified"), ("embed", 2, 1, "unified"), ("code", 1, 1, "unified")),
-    "15m",
-    more=(("20m", (_fleet("80%", "chat, code"),)), ("45m", ())),
+    {"15m": (), "20m": _fleet("80%", "chat, code"), "45m": ()},
     kinds=frozenset({Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY, Kind.RESTART}),
 )
 _POOLS = Case(
     "FleetUnreachable",
     "prefill and decode of one model",
     _served(("split", 2, 2, "prefill"), ("split-decode", 2, 2, "decode")),
-    "20m",
-    (_fleet("100%", "split, split-decode"),),
+    {"20m": _fleet("100%", "split, split-decode")},
     kinds=frozenset({Kind.FIRES, Kind.ROLES}),
 )
 _ONE_MODEL = Case(

@@ -109,8 +109,7 @@ _KNOWN = Case(
         "llm/chat-0:8000", held((40, 1)), job="pods", namespace="monitoring", exported_namespace="llm", exported_pod="chat-0", role="a",
         exported_role="unified",
     ),
-    "30m",
-    (_renamed("role", "pods"),),
+    {"30m": _renamed("role", "pods")},
     doubled=False,
     rules="known_scrape",
 )  # fmt: skip
@@ -180,17 +179,16 @@ _PARTLY = Case(
             (40, 1)
         )
     },
-    "30m",
-    (
-        firing(
+    {
+        "30m": firing(
             "LabelsRenamed",
             {"label": "cluster", "how": "partly", "job": "own", "cluster": "eu"},
             "Job own: the label cluster of our series is not the same on all",
             "1 targets have a cluster of their own on their info series and not on the others, while external_labels of the rules says that a "
             "scrape puts it on every one. The two do not meet, and nothing is said of these targets.",
             rules="identity_clusters",
-        ),
-    ),
+        )
+    },
     doubled=False,
     rules="identity_clusters",
 )

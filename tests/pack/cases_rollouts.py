@@ -19,7 +19,7 @@ from tests.pack.histories import (
     stateful,
     workload,
 )
-from tests.pack.promtool import Case, Firing
+from tests.pack.promtool import Case, Firing, cases, row
 from tests.pack.samples import Fleet, document, is_
 
 # one of four after the other: gone for a minute, then it loads for five
@@ -63,76 +63,66 @@ _ROLLOUTS = (
             alert,
             "a StatefulSet rolls, one pod after the other",
             stateful(_ROLL, (40,)),
-            "41m",
-            more=_EVERY,
+            {"41m": (), **dict(_EVERY)},
             rules="rollouts",
         )
         for alert in ("ReplicaLost", "TargetDown", "TargetsDown")
     ),
-    Case(
+    *cases(
         "ReplicaLost",
-        "the same without a rollout: pods crash, one after the other",
-        stateful(_ROLL),
-        "55m",
-        (lost(1, 4),),
-        rules="rollouts",
-    ),
-    Case(
-        "ReplicaLost",
-        "the first pod of a rollout never loads",
-        stateful(_STUCK, (40,)),
-        # it is young for ten minutes, progress is remembered for five, and the alert takes its ten
-        "60m",
-        more=(("69m", (lost(1, 4),)), ("110m", (lost(1, 4),))),
-        rules="rollouts",
-    ),
-    Case(
-        "ReplicaLost",
-        "a rollout that is begun again and again ends no later",
-        stateful(_STUCK, (40, 55, 70, 85)),
-        "75m",
-        (lost(1, 4),),
-        rules="rollouts",
-    ),
-    Case(
-        "ReplicaLost",
-        "a node is drained",
-        stateful(_DRAINED) | _CLOSED,
-        "52m",
-        (lost(1, 4),),
-        more=(("48m", ()), ("80m", (lost(1, 4),)), ("116m", ())),
-        rules="rollouts",
-    ),
-    Case(
-        "ReplicaLost",
-        "a node is drained while a rollout makes progress: its pod is not excused",
-        stateful([_DRAINED[0], *_ROLL[1:]], (40,)) | _CLOSED,
-        "52m",
-        (lost(1, 4),),
-        rules="rollouts",
-    ),
-    Case(
-        "TargetsDown",
-        "a development model of one pod is replaced",
-        _dev(changed=(40,)),
-        "44m",
-        more=_EVERY,
-        rules="rollouts",
-    ),
-    Case(
-        "TargetsDown",
-        "the same pod goes without a rollout",
-        _dev(changed=()),
-        "46m",
-        (
-            firing(
-                "TargetsDown",
-                {"model_name": "dev", "role": "unified"},
-                "dev (unified): 100% of its replicas are down",
-                "Replicas wanted: 1, known: unknown. 100% of them do not answer, neither loading nor asleep.",
-            ),
+        row(
+            "the same without a rollout: pods crash, one after the other",
+            stateful(_ROLL),
+            {"55m": lost(1, 4)},
+            rules="rollouts",
         ),
-        rules="rollouts",
+        row(
+            "the first pod of a rollout never loads",
+            stateful(_STUCK, (40,)),
+            # it is young for ten minutes, progress is remembered for five, and the alert takes its ten
+            {"60m": (), "69m": lost(1, 4), "110m": lost(1, 4)},
+            rules="rollouts",
+        ),
+        row(
+            "a rollout that is begun again and again ends no later",
+            stateful(_STUCK, (40, 55, 70, 85)),
+            {"75m": lost(1, 4)},
+            rules="rollouts",
+        ),
+        row(
+            "a node is drained",
+            stateful(_DRAINED) | _CLOSED,
+            {"52m": lost(1, 4), "48m": (), "80m": lost(1, 4), "116m": ()},
+            rules="rollouts",
+        ),
+        row(
+            "a node is drained while a rollout makes progress: its pod is not excused",
+            stateful([_DRAINED[0], *_ROLL[1:]], (40,)) | _CLOSED,
+            {"52m": lost(1, 4)},
+            rules="rollouts",
+        ),
+    ),
+    *cases(
+        "TargetsDown",
+        row(
+            "a development model of one pod is replaced",
+            _dev(changed=(40,)),
+            {"44m": (), **dict(_EVERY)},
+            rules="rollouts",
+        ),
+        row(
+            "the same pod goes without a rollout",
+            _dev(changed=()),
+            {
+                "46m": firing(
+                    "TargetsDown",
+                    {"model_name": "dev", "role": "unified"},
+                    "dev (unified): 100% of its replicas are down",
+                    "Replicas wanted: 1, known: unknown. 100% of them do not answer, neither loading nor asleep.",
+                )
+            },
+            rules="rollouts",
+        ),
     ),
 )
 
@@ -156,17 +146,15 @@ def _insufficient(needed: str) -> Firing:
     )
 
 
-_AUTOSCALED = (
-    Case("N1Insufficient", "an autoscaler has just gone from eight to two", _short(flat((7, 70))), "40m"),
-    Case("N1Insufficient", "it may add too few", _short(flat((1.6, 70))), "40m", (_insufficient("125%"),)),
-    Case("N1Insufficient", "nobody scales", _short(), "40m", (_insufficient("200%"),)),
-    Case(
-        "N1Insufficient",
+_AUTOSCALED = cases(
+    "N1Insufficient",
+    row("an autoscaler has just gone from eight to two", _short(flat((7, 70))), "40m"),
+    row("it may add too few", _short(flat((1.6, 70))), {"40m": _insufficient("125%")}),
+    row("nobody scales", _short(), {"40m": _insufficient("200%")}),
+    row(
         "what an autoscaler had an hour ago counts no more",
         _short(f"{flat((7, 30))} stale"),
-        "50m",
-        (_insufficient("200%"),),
-        more=(("40m", ()),),
+        {"50m": _insufficient("200%"), "40m": ()},
     ),
 )
 

@@ -12,7 +12,7 @@ from llm_serving_alerts.render import ALERTS as ALERT_RULES
 from llm_serving_alerts.rules import Check
 from tests.pack.builders import read_rules
 from tests.pack.judging import asked_alerts, kind_of, verdict
-from tests.pack.promtool import RENDERED, Document, Kind, looks, split_quick, weigh
+from tests.pack.promtool import RENDERED, Document, Kind, split_quick, weigh
 from tests.pack.rulesets import alerts_left_out
 from tests.pack.write import CHECKS, all_documents, write_document
 
@@ -76,7 +76,7 @@ def test_an_alerts_link_asks_for_labels_that_it_has(rules: str) -> None:
     """Of some case: what a firing alert has not is asked for as nothing."""
     has: dict[str, set[str]] = {}
     for case in (case for cases in CHECKS.values() for case in cases):
-        for _, firing in looks(case):
+        for _, firing in case.looks:
             has.setdefault(f"LLMServing{case.alert}", {"cluster"}).update(
                 label for one in firing for label in one.labels
             )
