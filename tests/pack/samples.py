@@ -32,6 +32,16 @@ def is_(record: str, value: float | None, **labels: str) -> Expected:
     return Expected(record, value, labels)
 
 
+def by_resource(record: str, **values: float | None) -> tuple[Expected, ...]:
+    """The record's value of each resource."""
+    return tuple(is_(record, value, resource=resource) for resource, value in values.items())
+
+
+def by_reserve(record: str, **values: float | None) -> tuple[Expected, ...]:
+    """The record's value with each reserve."""
+    return tuple(is_(record, value, reserve=reserve) for reserve, value in values.items())
+
+
 def document(fleets: Iterable[Fleet], rules: str, at: str, every: str = "1m") -> str:
     """The text of a promtool test file: all fleets beside one another, looked at once. `every`: how often the rules are evaluated."""
     fleets = tuple(fleets)
