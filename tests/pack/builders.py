@@ -8,6 +8,7 @@ from urllib.parse import quote_plus
 
 from llm_serving_alerts.render import ALERTS, rule_groups
 from llm_serving_alerts.rules import AlertRule
+from tests.pack.judging import write_labels
 from tests.pack.promtool import Firing
 from tests.pack.rulesets import RULESETS, read_settings_text
 
@@ -58,6 +59,21 @@ def engine(model: str, target: str = "", number: str = "0", role: str = "unified
 def of_model(model: str, role: str = "unified") -> str:
     """The labels of a model's recorded series."""
     return f'model_name="{model}",role="{role}"'
+
+
+def as_model(model: str, role: str = "unified", **more: str) -> str:
+    """The labels of a model's series as an answer has them."""
+    return write_labels({"model_name": model, "role": role, **more})
+
+
+def as_target(target: str, model: str = "chat", role: str = "unified", **more: str) -> str:
+    """The labels of a target's series as an answer has them."""
+    return write_labels({"target": target, "model_name": model, "role": role, **more})
+
+
+def rounded(expression: str) -> str:
+    """As far as figures are compared."""
+    return f"round({expression}, 0.0001)"
 
 
 def buckets(
