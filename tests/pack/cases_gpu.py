@@ -170,9 +170,7 @@ _SLOWDOWN = cases(
         "30m",
     ),
     row(
-        "nothing runs",
-        _gpu("slowdown", flat((1, 40)), reason="hw_slowdown") | _gpu("busy_ratio", flat((0, 40))),
-        "30m",
+        "nothing runs", _gpu("slowdown", flat((1, 40)), reason="hw_slowdown") | _gpu("busy_ratio", flat((0, 40))), "30m"
     ),
     row("use unknown", _gpu("slowdown", flat((1, 40)), reason="hw_slowdown"), "30m"),
 )
@@ -184,11 +182,7 @@ _LOSSES = cases(
         _gpu("up", flat((1, 20), (0, 130), (1, 20))) | _gpu("up", flat((1, 170)), _OTHER) | _driver(flat((1, 170))),
         {"140m": _LOST, "15m": (), "20m": (), "30m": _LOST, "160m": ()},
     ),
-    row(
-        "the only card of the node",
-        _gpu("up", flat((1, 20), (0, 20))) | _driver(flat((1, 40))),
-        {"30m": _LOST},
-    ),
+    row("the only card of the node", _gpu("up", flat((1, 20), (0, 20))) | _driver(flat((1, 40))), {"30m": _LOST}),
     row(
         "the node came back without the card",
         _gpu("up", flat((1, 70), ("stale", 1)))

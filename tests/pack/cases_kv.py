@@ -162,9 +162,7 @@ _PREEMPTION_STORM = cases(
     ),
     row("nine for a hundred", _preempted(growing((0.9, 40)), growing((10, 40))), "30m"),
     row(
-        "four requests a minute: 40 in 10m are too few to judge",
-        _preempted(growing((4, 40)), growing((4, 40))),
-        "30m",
+        "four requests a minute: 40 in 10m are too few to judge", _preempted(growing((4, 40)), growing((4, 40))), "30m"
     ),
     row(
         "the engine restarts and counts from 0",

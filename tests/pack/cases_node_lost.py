@@ -182,16 +182,14 @@ _BURNS = cases(
         "a lost node explains it, and for a quarter of an hour after it is back what the windows still hold",
         _one_of(4),
         {"18m": _PAGE, "30m": (_OF_THE_NODE, _LATE_TICKET), "54m": _LATE_TICKET, "80m": (_PAGE, _LATE_TICKET)},
-        doubled=False,
-        rules="burns",
     ),
     row(
         "a lost node of a dozen does not explain it",
         _one_of(12),
         {"30m": (_PAGE, _LATE_TICKET), "54m": (_PAGE, _LATE_TICKET)},
-        doubled=False,
-        rules="burns",
     ),
+    doubled=False,
+    rules="burns",
 )
 
 CASES = (*_NODES, *_BURNS)

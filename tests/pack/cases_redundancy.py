@@ -3,16 +3,7 @@
 from tests.pack.builders import firing
 from tests.pack.builders_kv import Replica, flat, fleet, labelled, selector
 from tests.pack.fleets_node_loss import LOAD, N1_LOAD, PRESENT
-from tests.pack.histories import (
-    DESIRED,
-    MODEL,
-    PLENTY,
-    Series,
-    expected_replicas,
-    node_lost,
-    recorded,
-    rolling_update,
-)
+from tests.pack.histories import DESIRED, MODEL, PLENTY, Series, expected_replicas, node_lost, recorded, rolling_update
 from tests.pack.promtool import Firing, cases, row
 
 # --- N1Insufficient ---------------------------------------------------------------------------------------------------
@@ -148,11 +139,7 @@ _N1_CRITICAL = cases(
         {"80m": _THREE_LEFT, "50m": (), "63m": (), "100m": ()},
         # what was wanted for less than an hour is deployed for the first time
     ),
-    row(
-        "the page of one cannot be read, none is known to be lost",
-        _queue(unreadable=flat((1, 120))),
-        "80m",
-    ),
+    row("the page of one cannot be read, none is known to be lost", _queue(unreadable=flat((1, 120))), "80m"),
     row("all wanted are there", _queue(ready=flat((4, 120)), present=flat((4, 120))), "80m"),
     row("a replica sleeps, none is lost", _queue(present=flat((4, 120))), "80m"),
     row(
@@ -249,11 +236,7 @@ _REPLICA_LOST = cases(
     ),
     row("no exporter is scraped: nobody knows", recorded(desired=flat((4, 60))), "40m"),
     row("scaled to zero", recorded(desired=flat((0, 60))) | _AN_EXPORTER, "40m"),
-    row(
-        "more than wanted, as during an update",
-        recorded(desired=flat((4, 60)), present=flat((5, 60))),
-        "40m",
-    ),
+    row("more than wanted, as during an update", recorded(desired=flat((4, 60)), present=flat((5, 60))), "40m"),
     row(
         "the exporters of one of two clusters are gone",
         labelled(recorded(desired=flat((4, 60))), cluster="eu")

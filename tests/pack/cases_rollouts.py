@@ -70,46 +70,33 @@ _ROLLOUTS = (
     ),
     *cases(
         "ReplicaLost",
-        row(
-            "the same without a rollout: pods crash, one after the other",
-            stateful(_ROLL),
-            {"55m": lost(1, 4)},
-            rules="rollouts",
-        ),
+        row("the same without a rollout: pods crash, one after the other", stateful(_ROLL), {"55m": lost(1, 4)}),
         row(
             "the first pod of a rollout never loads",
             stateful(_STUCK, (40,)),
             # it is young for ten minutes, progress is remembered for five, and the alert takes its ten
             {"60m": (), "69m": lost(1, 4), "110m": lost(1, 4)},
-            rules="rollouts",
         ),
         row(
             "a rollout that is begun again and again ends no later",
             stateful(_STUCK, (40, 55, 70, 85)),
             {"75m": lost(1, 4)},
-            rules="rollouts",
         ),
         row(
             "a node is drained",
             stateful(_DRAINED) | _CLOSED,
             {"52m": lost(1, 4), "48m": (), "80m": lost(1, 4), "116m": ()},
-            rules="rollouts",
         ),
         row(
             "a node is drained while a rollout makes progress: its pod is not excused",
             stateful([_DRAINED[0], *_ROLL[1:]], (40,)) | _CLOSED,
             {"52m": lost(1, 4)},
-            rules="rollouts",
         ),
+        rules="rollouts",
     ),
     *cases(
         "TargetsDown",
-        row(
-            "a development model of one pod is replaced",
-            _dev(changed=(40,)),
-            {"44m": (), **dict(_EVERY)},
-            rules="rollouts",
-        ),
+        row("a development model of one pod is replaced", _dev(changed=(40,)), {"44m": (), **dict(_EVERY)}),
         row(
             "the same pod goes without a rollout",
             _dev(changed=()),
@@ -121,8 +108,8 @@ _ROLLOUTS = (
                     "Replicas wanted: 1, known: unknown. 100% of them do not answer, neither loading nor asleep.",
                 )
             },
-            rules="rollouts",
         ),
+        rules="rollouts",
     ),
 )
 

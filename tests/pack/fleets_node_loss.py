@@ -390,9 +390,7 @@ def _recorded(
 _REPLICAS = (
     # 600/600 + 180/300 replicas for tokens, 120,000/100,000 for KV, 60/100 for the batch: 1.6 at most
     _recorded(
-        "steady",
-        *by_resource(_NEEDS, phases=1.6, kv=1.2, concurrency=0.6),
-        *by_reserve(_REQUIRED, none=2, nodes=3),
+        "steady", *by_resource(_NEEDS, phases=1.6, kv=1.2, concurrency=0.6), *by_reserve(_REQUIRED, none=2, nodes=3)
     ),
     # the same load behind a queue that grows by ten a minute: the same number
     _recorded(

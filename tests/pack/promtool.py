@@ -87,9 +87,9 @@ def row(name: str, series: Mapping[str, str], when: str | Mapping[str, Fires], *
     return Case("", name, series, when, **more)
 
 
-def cases(alert: str, *rows: Case) -> tuple[Case, ...]:
-    """Cases of one alert, each with a history of its own."""
-    return tuple(replace(one, alert=alert) for one in rows)
+def cases(alert: str, *rows: Case, **shared: Any) -> tuple[Case, ...]:
+    """Cases of one alert, each with a history of its own. `shared`: fields of a case that are the same in all."""
+    return tuple(replace(one, alert=alert, **shared) for one in rows)
 
 
 @dataclass(frozen=True)

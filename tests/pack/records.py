@@ -388,10 +388,7 @@ _ROUTED = Sampled(
             as_model("tiny", phase="decode"): 351.0667
         },
         "model:llm_serving_ready_replicas:sum * 1": {as_model("tiny"): 2},
-        "model:llm_serving_requests_waiting:sum * 1": {
-            as_model("tiny"): 2,
-            '{model_name="tiny", role="frontend"}': 7,
-        },
+        "model:llm_serving_requests_waiting:sum * 1": {as_model("tiny"): 2, '{model_name="tiny", role="frontend"}': 7},
     },
 )
 
@@ -457,10 +454,7 @@ _WEEK = Sampled(
     },
     "96h2m",
     {
-        rounded("model:llm_serving_reference_work_per_replica:p90_7d"): {
-            _CHAT: 0.8,
-            as_model("enough"): 0.8,
-        },
+        rounded("model:llm_serving_reference_work_per_replica:p90_7d"): {_CHAT: 0.8, as_model("enough"): 0.8},
         rounded("model_gpu:llm_serving_bandwidth_ceiling:median7d"): {
             f'{{model_name="chat", role="unified", {_H100}, source="gpm"}}': 0.6
         },
