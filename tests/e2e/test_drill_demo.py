@@ -14,9 +14,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [
-    pytest.mark.skipif(shutil.which("prometheus") is None, reason="`make test-e2e` installs prometheus"),
-]
+pytestmark = [pytest.mark.skipif(shutil.which("prometheus") is None, reason="`make test-e2e` installs prometheus")]
 
 COMMAND = [sys.executable, "-m", "llm_serving_simulator.drill_demo"]
 PATIENCE_SECONDS = 300.0

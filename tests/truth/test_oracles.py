@@ -9,12 +9,7 @@ import math
 
 import pytest
 
-from llm_serving_exporter.derive.planning import (
-    check_fit,
-    least_gpus,
-    replicas,
-    usd_per_million_tokens,
-)
+from llm_serving_exporter.derive.planning import check_fit, least_gpus, replicas, usd_per_million_tokens
 from llm_serving_exporter.derive.roof import Ceiling, decode_ceiling, ridge_batch
 from llm_serving_exporter.derive.work import (
     Roof,

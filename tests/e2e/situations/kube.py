@@ -25,11 +25,7 @@ def identities(situation: Situation) -> dict[str, Identity]:
     kind = _KINDS.get(situation.kube or "deployment", "")
     return {
         spec.name: Identity(
-            namespace=NAMESPACE,
-            pod=spec.name,
-            container="engine",
-            workload=spec.engine.served_name,
-            workload_kind=kind,
+            namespace=NAMESPACE, pod=spec.name, container="engine", workload=spec.engine.served_name, workload_kind=kind
         )
         for spec in situation.scenario.replicas
     }

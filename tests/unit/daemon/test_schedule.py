@@ -303,8 +303,7 @@ def test_jobs_that_are_due_come_in_the_order_of_their_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("late", "following"),
-    [(0.1, 15.0), (2.4, 15.0), (2.6, 20.0), (5.0, 20.0), (32.4, 45.0), (32.6, 50.0)],
+    ("late", "following"), [(0.1, 15.0), (2.4, 15.0), (2.6, 20.0), (5.0, 20.0), (32.4, 45.0), (32.6, 50.0)]
 )
 def test_what_was_missed_is_made_up_for_once_and_the_times_stay(late: float, following: float) -> None:
     table = steady()

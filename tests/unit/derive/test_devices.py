@@ -375,10 +375,7 @@ def read_with(library: Path, state: Path) -> TargetReading:
     """A vLLM on the first card of a driver, after two ticks."""
     with loaded_stub(library, state):
         source: GpuSource = NvmlSource(xid_events=False)
-        with (
-            Replica({"/metrics": page("vllm-0.32", 50)}) as server,
-            DrivenExporter(server.url, gpus=(0,)) as exporter,
-        ):
+        with Replica({"/metrics": page("vllm-0.32", 50)}) as server, DrivenExporter(server.url, gpus=(0,)) as exporter:
             exporter.host.gpus.set_source(source)
             for _ in range(2):
                 (found,) = exporter.tick()

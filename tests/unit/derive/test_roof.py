@@ -65,10 +65,7 @@ from tests.support.rows import check_rows
 # --- Ceilings, ridge and floors against figures of facts model-math, and what is said where something is not known
 
 
-@check_rows(
-    ("batch", "microseconds"),
-    [(1, 5279), (8, 672), (32, 179), (64, 96), (100, 67), (128, 55), (256, 35)],
-)
+@check_rows(("batch", "microseconds"), [(1, 5279), (8, 672), (32, 179), (64, 96), (100, 67), (128, 55), (256, 35)])
 def test_decode_of_llama_70b_fp8_on_four_h100(batch: int, microseconds: float) -> None:
     """Facts G.7: us a token at 1,150 tokens of context; lm_head in bf16, KV cache in fp8."""
     it = roof(mixed(LLAMA_70B, {Part.LM_HEAD: BF16}, FP8, 1.0), H100, 4)
@@ -396,10 +393,7 @@ def test_a_model_that_keeps_nothing_has_no_largest_batch() -> None:
     assert (
         check_fit(encoder, 80e9, context_tokens=512).fits,
         check_fit(encoder, 80e9, context_tokens=512).max_batch,
-    ) == (
-        True,
-        None,
-    )
+    ) == (True, None)
     assert (
         check_fit(encoder, 1e8, context_tokens=512).fits,
         check_fit(encoder, 1e8, context_tokens=512).max_batch,

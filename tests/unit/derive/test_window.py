@@ -81,11 +81,7 @@ def test_after_an_outage_the_old_readings_are_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    "after",
-    [
-        replace(ENGINE, decode_tokens_total=99.0),
-        replace(ENGINE, requests_finished_total={"stop": 4.0}),
-    ],
+    "after", [replace(ENGINE, decode_tokens_total=99.0), replace(ENGINE, requests_finished_total={"stop": 4.0})]
 )
 def test_a_counter_that_falls_is_a_restart(after: EngineSnapshot) -> None:
     window, restarts = grow(at(0), at(5), at(10, after))

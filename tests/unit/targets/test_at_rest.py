@@ -62,10 +62,7 @@ SILENT = {
         Silent("tgi", {"/info": json.dumps(TGI_INFO)}, (MADE / "tgi.prom").read_bytes()),
         Silent("tei", {"/info": json.dumps(TEI_INFO)}, (MADE / "tei.prom").read_bytes()),
         Silent(
-            "trtllm",
-            {"/v1/models": models("tensorrt_llm", "m")},
-            page("trtllm-050f80de", 46),
-            "/prometheus/metrics",
+            "trtllm", {"/v1/models": models("tensorrt_llm", "m")}, page("trtllm-050f80de", 46), "/prometheus/metrics"
         ),
         Silent(
             "mistralrs",

@@ -182,12 +182,7 @@ def test_plans_do_not_depend_on_who_is_busy(stack: ExitStack, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"experts_shared": False},
-        {"data_parallel_size": 2},
-        {"config": LLAMA},
-        {"config": {"model_type": "hyena"}},
-    ],
+    [{"experts_shared": False}, {"data_parallel_size": 2}, {"config": LLAMA}, {"config": {"model_type": "hyena"}}],
     ids=["whole copies", "all are on the page", "a dense model", "a model that is not known"],
 )
 def test_what_is_a_replica_by_itself(stack: ExitStack, tmp_path: Path, changes: Mapping[str, Any]) -> None:
