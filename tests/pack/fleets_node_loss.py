@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from llm_serving_exporter.model.record import replace
 from tests.pack.builders_kv import Replica, flat, fleet, growing, selector
-from tests.pack.samples import Expected, Fleet, by_reserve, by_resource, document, is_
+from tests.pack.samples import Expected, Fleet, are, by_reserve, by_resource, document, is_
 
 _MINUTES = 20
 SUFFICIENT = "model:llm_serving_n1_sufficient:bool"
@@ -55,8 +55,7 @@ _NODES = (
         is_(LEFT, 1200, resource="prefill"),
         # two of three left: 600/1200 + 180/600; 120,000 of 200,000; 60 of 200
         *by_resource(N1_LOAD, phases=0.8, work=None, kv=0.6, concurrency=0.3),
-        is_(N1_MOST, 0.8),
-        is_(SUFFICIENT, 1),
+        *are({N1_MOST: 0.8, SUFFICIENT: 1}),
         is_(LOAD, 0.533, resource="phases"),  # 600/1800 + 180/900
         is_(LARGEST, 1),
     ),
@@ -93,17 +92,14 @@ _NODES = (
         (Replica(nodes=("a", "b")),),
         is_(LARGEST, 1),
         is_(LEFT, None, resource="prefill"),
-        is_(N1_MOST, None),
-        is_(SUFFICIENT, None),
+        *are({N1_MOST: None, SUFFICIENT: None}),
         is_(LOAD, 0.533, resource="phases"),  # 200/600 + 60/300
     ),
-    _fleet("one-node", (_A, _A), is_(LARGEST, 2), is_(READY, 2), is_(N1_MOST, None), is_(SUFFICIENT, None)),
+    _fleet("one-node", (_A, _A), *are({LARGEST: 2, READY: 2, N1_MOST: None, SUFFICIENT: None})),
     _fleet(
         "nowhere",
         (_A, _B, Replica(nodes=())),
-        is_(LARGEST, None),
-        is_(N1_MOST, None),
-        is_(SUFFICIENT, None),
+        *are({LARGEST: None, N1_MOST: None, SUFFICIENT: None}),
         is_(LOAD, 0.533, resource="phases"),
     ),
     # two engines to a server share what it has
@@ -220,7 +216,7 @@ _CAPACITY = (
         {name: f"_x15 {values}" for name, values in fleet("just-come", _each(_THREE, waiting=9.0), 5).items()},
         _best(600, "prefill", "estimated"),
     ),
-    _fleet("idle", _each(_THREE, prefill=0.0, decode=0.0, running=0.0, used=0.0), is_(N1_MOST, 0), is_(SUFFICIENT, 1)),
+    _fleet("idle", _each(_THREE, prefill=0.0, decode=0.0, running=0.0, used=0.0), *are({N1_MOST: 0, SUFFICIENT: 1})),
 )
 
 _PREFILL = _each((_A, _B), prefill=250.0, decode=5.0, ceilings=(1000.0, 10.0), used=20_000.0)
@@ -230,8 +226,7 @@ _ROLES = (
         "split",
         _PREFILL,
         *by_resource(N1_LOAD, phases=0.833, decode=None),
-        is_(N1_MOST, 0.833),
-        is_(SUFFICIENT, 1),
+        *are({N1_MOST: 0.833, SUFFICIENT: 1}),
         role="prefill",
     ),
     # 500/300
@@ -272,9 +267,7 @@ _STATES = tuple(
     _fleet(
         state,
         _with_a_fourth(state),
-        is_(READY, 3),
-        is_(PRESENT, present),
-        is_(LARGEST, 1),
+        *are({READY: 3, PRESENT: present, LARGEST: 1}),
         *by_resource(LEFT, prefill=1200, kv=200_000, concurrency=200),
         is_(SUFFICIENT, 1),
     )
@@ -287,7 +280,7 @@ _TWO_NODES = (
     # 800/1200 + 240/600
     _fleet("four", (_A, _B, _C, _D), is_(LARGEST, 2), is_(N1_LOAD, 1.067, resource="phases"), is_(SUFFICIENT, 0)),
     # 400/600 + 120/300 is what one node's loss would leave
-    _fleet("pair", (_A, _B), is_(LARGEST, 2), is_(N1_MOST, None), is_(SUFFICIENT, None)),
+    _fleet("pair", (_A, _B), *are({LARGEST: 2, N1_MOST: None, SUFFICIENT: None})),
     # a and one of the others take three of four: 800/600 + 240/300
     _fleet("uneven", (_A, _A, _B, _C), is_(LARGEST, 3), is_(N1_LOAD, 2.133, resource="phases")),
 )

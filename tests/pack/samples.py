@@ -32,6 +32,11 @@ def is_(record: str, value: float | None, **labels: str) -> Expected:
     return Expected(record, value, labels)
 
 
+def are(values: Mapping[str, float | None]) -> tuple[Expected, ...]:
+    """Records without labels of their own, by name."""
+    return tuple(is_(record, value) for record, value in values.items())
+
+
 def by_resource(record: str, **values: float | None) -> tuple[Expected, ...]:
     """The record's value of each resource."""
     return tuple(is_(record, value, resource=resource) for resource, value in values.items())
