@@ -1,7 +1,5 @@
 """Random fleets and loads that lose their largest node: what happened then, and what an exporter showed before."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Collection
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Days of a simulated fleet as an exporter would have shown them, and the rules over them: vmalert's replay on VictoriaMetrics."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -110,10 +108,7 @@ def replayed(scenario: Scenario, folder: Path, counted_seconds: float) -> Replay
         told = fleet.truth(scenario.duration_seconds - counted_seconds, scenario.duration_seconds)
         rate, range_ = "model:llm_serving_phase_tokens:rate5m", f"[{counted_seconds:.0f}s]"
         tokens = {
-            phase: (
-                database.value(f'sum(sum_over_time({rate}{{phase="{phase}"}}{range_})) * {MINUTE}', end),
-                counted,
-            )
+            phase: (database.value(f'sum(sum_over_time({rate}{{phase="{phase}"}}{range_})) * {MINUTE}', end), counted)
             for phase, counted in (("prefill", told.prefill_tokens), ("decode", told.decode_tokens))
         }
         gpus, hours = sum(replica.engine.gpus for replica in scenario.replicas), math.floor(counted_seconds / HOUR)

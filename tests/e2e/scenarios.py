@@ -1,7 +1,5 @@
 """One scenario over the whole stack: what is asserted of each."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A simulated fleet, the real exporter, Prometheus and Alertmanager and a PagerDuty on loopback, faster than time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """The worked-out Alertmanager against the real one: where alerts go, and what is sent of a timeline."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ A rule that yields nothing is silent too. So what was recorded is held against t
 same history have to be found.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -133,12 +131,7 @@ def test_nothing_fires_in_four_calm_hours_and_then_the_faults_do(tmp_path: Path)
     scenario = calm(days=days, from_hour=10.0, events=errors(errors_at), engine=SMALL)
     seen = replayed(scenario, tmp_path, days * DAY_SECONDS)
     assert_recorded(seen, days=days, unrecorded=OF_QUEUES | OF_DAYS | OF_FAULTS | OF_ROWS | OF_KUBERNETES | OF_LAYOUTS)
-    assert_only(
-        seen,
-        {
-            "LLMServingSLOBurn": (errors_at, 20 * MINUTE),
-        },
-    )
+    assert_only(seen, {"LLMServingSLOBurn": (errors_at, 20 * MINUTE)})
 
 
 @pytest.mark.soak

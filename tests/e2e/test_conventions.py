@@ -1,7 +1,5 @@
 """One fleet's pages under every way to scrape them: all rules by vmalert, and what `drill --plan` says of each by a real Prometheus."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

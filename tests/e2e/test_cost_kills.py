@@ -1,7 +1,5 @@
 """kill -9 at random moments under a real Prometheus: what it adds up of GPU time and money is what the wall clock says."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Whole weeks of a simulated fleet, those of both clock changes: the review and the recorded hours against the simulator's own counts."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo

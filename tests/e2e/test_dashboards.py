@@ -1,7 +1,5 @@
 """Every query of every dashboard, asked of a real Prometheus over every scenario, an embedding server and one that speculates."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

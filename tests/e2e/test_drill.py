@@ -1,8 +1,6 @@
 """A drill whose alert goes from a real Prometheus, or vmalert, to a real Alertmanager: for whom it is there, and what a silence keeps from
 them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """`make drill` as a user runs it: the whole of it, and interrupted while the node is lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -16,9 +14,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [
-    pytest.mark.skipif(shutil.which("prometheus") is None, reason="`make test-e2e` installs prometheus"),
-]
+pytestmark = [pytest.mark.skipif(shutil.which("prometheus") is None, reason="`make test-e2e` installs prometheus")]
 
 COMMAND = [sys.executable, "-m", "llm_serving_simulator.drill_demo"]
 PATIENCE_SECONDS = 300.0

@@ -3,8 +3,6 @@
 `python -m tests.e2e.test_n1_forecast` prints the fleets one by one, which docs/internals-n1.md sums up.
 """
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial

@@ -1,7 +1,5 @@
 """A real Prometheus scrapes the real daemon for a minute of a recorded run: what it stored is what the engine counted."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

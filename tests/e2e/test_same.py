@@ -1,7 +1,5 @@
 """The collector of `make same` over this very tree: its outputs come from the tree alone, and each kind of change is told with its file."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ Exactly the alerts that each scenario lists fire, in time, and exactly the criti
 `make test-soak` runs them. `test_simulated_scenarios.py` has the same in simulated time.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ vmalert replays the rules over what an exporter showed of the fleet each minute.
 Prometheus and Alertmanager beside a fleet that runs sixty times as fast: `make test-soak` runs it.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pytest

@@ -3,17 +3,13 @@
 `python -m tests.e2e.notifications` prints the same as a table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest
 
+from tests.e2e.notifications import SITUATIONS, write_table
 from tests.e2e.situations.judge import ASPECTS
-from tests.e2e.situations.listed import SITUATIONS
-from tests.e2e.situations.not_built import NOT_BUILT
 from tests.e2e.situations.play import Told, play
-from tests.e2e.situations.table import write_table
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +31,8 @@ def assert_holds(told: Told, aspect: str) -> None:
     assert wrong == "", f"{wrong}\n{write_table([told])}"
 
 
-def _cases(*, slow: bool) -> list[object]:
-    return [
-        pytest.param(
-            name,
-            aspect,
-            id=f"{name}-{aspect}",
-            marks=[pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 19: not built yet")]
-            if aspect in NOT_BUILT.get(name, ())
-            else [],
-        )
-        for name, one in SITUATIONS.items()
-        if one.slow is slow
-        for aspect in ASPECTS
-    ]
+def _cases(*, slow: bool) -> list[tuple[str, str]]:
+    return [(name, aspect) for name, one in SITUATIONS.items() if one.slow is slow for aspect in ASPECTS]
 
 
 @pytest.mark.e2e
@@ -61,8 +45,3 @@ def test_situation(name: str, aspect: str, found: Mapping[str, Told]) -> None:
 @pytest.mark.parametrize(("name", "aspect"), _cases(slow=True))
 def test_slow_situation(name: str, aspect: str, found_slow: Mapping[str, Told]) -> None:
     assert_holds(found_slow[name], aspect)
-
-
-def test_what_is_not_built_yet_is_of_situations_that_there_are() -> None:
-    known = {name: ASPECTS.keys() for name in SITUATIONS}
-    assert all(set(aspects) <= set(known.get(name, ())) for name, aspects in NOT_BUILT.items())

@@ -1,7 +1,5 @@
 """The same rules on VictoriaMetrics: it scrapes the exporter, vmalert evaluates the rendered files and tells the real Alertmanager."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every scenario in one Prometheus, in simulated time: what dashboards and alerts are asked of."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

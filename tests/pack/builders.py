@@ -1,16 +1,23 @@
 """Series and firing alerts for cases, in few words. A sample a minute unless a case says otherwise."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from urllib.parse import quote_plus
 
+from llm_serving_alerts.render import ALERTS, rule_groups
+from llm_serving_alerts.rules import AlertRule
+from tests.pack.judging import write_labels
 from tests.pack.promtool import Firing
+from tests.pack.rulesets import RULESETS, read_settings_text
 
 STATES = ("ready", "loading", "sleeping", "down", "unknown")
 EDGES = ("0.5", "1.0", "2.5", "5.0", "+Inf")
 NOTHING = "_"
+# the set whose settings have every alert
+EVERY_ALERT = "drill"
+_IN_LINK = re.compile(r"\{\{ \$labels\.(\w+) \| urlquery \}\}")
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,21 @@ def of_model(model: str, role: str = "unified") -> str:
     return f'model_name="{model}",role="{role}"'
 
 
+def as_model(model: str, role: str = "unified", **more: str) -> str:
+    """The labels of a model's series as an answer has them."""
+    return write_labels({"model_name": model, "role": role, **more})
+
+
+def as_target(target: str, model: str = "chat", role: str = "unified", **more: str) -> str:
+    """The labels of a target's series as an answer has them."""
+    return write_labels({"target": target, "model_name": model, "role": role, **more})
+
+
+def rounded(expression: str) -> str:
+    """As far as figures are compared."""
+    return f"round({expression}, 0.0001)"
+
+
 def buckets(
     name: str, identity: str, *spans: tuple[int, Mapping[str, float]], reborn: int = -1, edges: tuple[str, ...] = EDGES
 ) -> dict[str, str]:
@@ -87,36 +109,49 @@ def target(
     return found
 
 
-# what is seen elsewhere than the rest of its check
-_ELSEWHERE = {"ReplicaOutlier": "replica", "Stalled": "replica", "TokenExplosion": "phases"}
-
-
-def dashboard_of(alert: str, check: str) -> str:
-    """Which alerts lead to which dashboard: some checks share one."""
-    of_check = {"ttft": "latency", "slo": "latency", "tail": "kv"}.get(check, check)
-    return f"llm-serving-{_ELSEWHERE.get(alert, of_check).replace('_', '-')}"
+@cache
+def read_rules(rules: str) -> dict[str, dict[str, AlertRule]]:
+    """The alerts of a set's settings as they are rendered, by name and severity."""
+    found: dict[str, dict[str, AlertRule]] = {}
+    for group in rule_groups(read_settings_text(RULESETS[rules].settings))[ALERTS]:
+        for rule in group.rules:
+            if isinstance(rule, AlertRule):
+                found.setdefault(rule.alert, {})[rule.labels["severity"]] = rule
+    return found
 
 
 def firing(
     alert: str,
-    severity: str,
-    check: str,
     labels: Mapping[str, str],
     summary: str,
     description: str,
-    action: str,
-    variables: str = "",
+    *,
+    severity: str = "",
+    action: str = "",
+    rules: str = EVERY_ALERT,
 ) -> Firing:
-    """An alert as it is delivered. `variables`: what its dashboard is asked for."""
-    uid = dashboard_of(alert, check)
+    """An alert as it is delivered. What its rule says to the letter is taken from there: alerts/rendered holds it.
+
+    `severity`: of an alert that has several. `action`: where it has a value in it. `rules`: the set whose settings say which labels tell
+    targets apart. A label of its link that it has not is empty there.
+    """
+    tiers = read_rules(rules)[f"LLMServing{alert}"]
+    rule = tiers[severity] if severity else next(iter(tiers.values()))
+    if not severity and len(tiers) > 1:
+        raise ValueError(f"{alert} has several severities: say which")
+    if ("{{" in rule.annotations["action"]) != bool(action):
+        raise ValueError(f"{alert}: its action has {'a' if not action else 'no'} value in it")
+
     return Firing(
-        {"severity": severity, "check": check, **labels},
+        {**rule.labels, **labels},
         {
             "summary": summary,
             "description": description,
-            "action": action,
-            "runbook": f"llm-serving-exporter runbook LLMServing{alert}",
-            "dashboard": f"/d/{uid}?{variables}" if variables else f"/d/{uid}",
+            "action": action or rule.annotations["action"],
+            "runbook": rule.annotations["runbook"],
+            "dashboard": _IN_LINK.sub(
+                lambda found: quote_plus(labels.get(found[1], "")), rule.annotations["dashboard"]
+            ),
         },
     )
 

@@ -1,38 +1,9 @@
 """Series and firings for the cases of the checks kv, tail, node_loss and gpu, in promtool's notation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.pack.builders import dashboard_of
-from tests.pack.promtool import Firing
-
-_STATES = ("ready", "loading", "sleeping", "down", "unknown")
-
-
-def firing(
-    alert: str,
-    severity: str,
-    check: str,
-    labels: Mapping[str, str],
-    *,
-    summary: str,
-    description: str,
-    action: str,
-    variables: str,
-) -> Firing:
-    """`labels`: beside severity and check. `variables`: what the dashboard's address ends with."""
-    return Firing(
-        {"severity": severity, "check": check, **labels},
-        {
-            "summary": summary,
-            "description": description,
-            "action": action,
-            "runbook": f"llm-serving-exporter runbook LLMServing{alert}",
-            "dashboard": f"/d/{dashboard_of(alert, check)}?{variables}",
-        },
-    )
+from tests.pack.builders import STATES
 
 
 def flat(*spans: tuple[float | str, int]) -> str:
@@ -117,7 +88,7 @@ def health_series(target: str, model: str, role: str, replica: Replica, holds: s
     series[selector("llm_serving_target_start_time_seconds", target=target)] = start
     for node in replica.nodes:
         series[selector("llm_serving_target_node_info", **identity, node=node)] = holds
-    for state in _STATES:
+    for state in STATES:
         values = holds if state == replica.state else holds.replace("1.0", "0.0")
         series[selector("llm_serving_target_state", target=target, state=state)] = values
     return series

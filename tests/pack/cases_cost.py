@@ -1,15 +1,12 @@
 """IdleSpend, BudgetExceeded, CostPerTokenUp, TokenExplosion and ReportMissed: when they fire and when they do not. Money is slow: most histories have a sample every five minutes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
-from tests.pack.builders import NOTHING, Grows, counter, engine, firing, held, of_model, told
+from tests.pack.builders import EVERY_ALERT, NOTHING, Grows, counter, engine, firing, held, of_model, told
 from tests.pack.promtool import Case, Firing, Kind, Story, together
 
 EVERY = "5m"
 HOUR = 12  # samples
-DAY = 24 * HOUR
 
 
 def recorded(model: str, name: str, values: str, role: str = "unified", extra: str = "") -> dict[str, str]:
@@ -20,11 +17,6 @@ def recorded(model: str, name: str, values: str, role: str = "unified", extra: s
 def labels(model: str, role: str = "unified") -> dict[str, str]:
     """Those of an alert of a model."""
     return {"model_name": model, "role": role}
-
-
-def variables(model: str, role: str = "unified") -> str:
-    """What the dashboard's address of such an alert ends with."""
-    return f"var-model_name={model}&var-role={role}"
 
 
 def with_gap(value: float, before: int, gap: int, after: int) -> str:
@@ -52,14 +44,10 @@ def _price(model: str, now: str | float | None, usual: float | None = 2.0, role:
 def _dear(model: str, now: str, role: str = "unified") -> Firing:
     return firing(
         "CostPerTokenUp",
-        "warning",
-        "cost",
         labels(model, role),
         f"{model} ({role}): a million tokens cost {now} USD",
         f"Over six hours, idle and down time included, a million tokens (prompt as sent and generated) cost {now} USD; usually it is "
         "2 (median of 7 days).",
-        "see whether the tokens became fewer or the GPUs more",
-        variables(model, role),
     )
 
 
@@ -108,14 +96,10 @@ def _traffic(model: str, now: str | float | None, usual: float | None = 120, rol
 def _exploded(model: str, now: str, usual: str = "120", role: str = "unified") -> Firing:
     return firing(
         "TokenExplosion",
-        "warning",
-        "cost",
         labels(model, role),
         f"{model} ({role}): far more tokens than usual, {now} per second",
         f"Over the last hour it was {now} tokens/s, computed in prefill or generated; at this hour it usually is {usual} (median of the last "
         "days).",
-        "find the client: a loop, a job, or prompts that the cache no longer finds",
-        variables(model, role),
     )
 
 
@@ -188,14 +172,11 @@ def _pace(cluster: str, rate: str | float, budget: str | float | None, seen: str
 def _over(month: str, budget: str, hours: str, cluster: str = "") -> Firing:
     return firing(
         "BudgetExceeded",
-        "warning",
-        "cost",
         {"cluster": cluster} if cluster else {},
         f"{cluster} a month at this pace costs {month} USD, more than the budget".strip(),
         f"The last 7 days make {month} USD in a month of 730 hours, GPU time and energy. The budget is {budget} USD. "
         f"Hours of the week that were seen: {hours}.",
-        "see which model grew, and what of it is idle",
-        f"var-cluster={cluster}" if cluster else "",
+        rules="cost_clusters" if cluster else EVERY_ALERT,
     )
 
 
@@ -255,11 +236,9 @@ _BUDGET_RAW = Case(
         }
     ),
     # six hours of history, and two in which it lasts
-    "9h2m",
-    (_over("2920", "2900", "9"),),
+    {"9h2m": _over("2920", "2900", "9"), "7h52m": ()},
     interval=EVERY,
     rules="cost_hours",
-    more=(("7h52m", ()),),
 )
 
 
@@ -302,13 +281,10 @@ def _until(samples: int, value: float) -> str:
 def _late(cluster: str, due: str, success: str) -> Firing:
     return firing(
         "ReportMissed",
-        "warning",
-        "cost",
         {"cluster": cluster},
         f"{cluster} the cost review is overdue by {due}",
         f"The last one that was written, and sent where that is configured: {success} ago.",
-        "read the exporter's log for the review's failure",
-        f"var-cluster={cluster}",
+        rules="cost_clusters",
     )
 
 

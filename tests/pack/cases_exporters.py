@@ -1,26 +1,21 @@
 """When the alerts about exporters that are gone, a fleet that nobody reaches and rules that are not evaluated fire and when they do not."""
 
-from __future__ import annotations
-
-from tests.pack.builders import NOTHING, Grows, counter, firing, held, target
+from tests.pack.builders import EVERY_ALERT, NOTHING, Grows, counter, firing, held, target
 from tests.pack.promtool import Case, Firing, Kind, Story, together
 
 # --- ExporterAbsent: none at all, for 10m; critical. Some of several, or a shard, for 5m; warning ------------------------------------------
 
-_ACTION = "look at Prometheus' targets page, then at the exporters; until they are back watch their servers by hand"
 _UNSEEN = "Nothing is seen of the servers that they read, and no alert about those can fire."
 
 
 def _none(where: str = "", **labels: str) -> Firing:
     return firing(
         "ExporterAbsent",
-        "critical",
-        "exporter",
         labels,
         f"{where}no llm-serving-exporter is scraped",
         "No exporter is scraped any more: every other alert of this pack is blind.",
-        _ACTION,
-        "&".join(f"var-{name}={text}" for name, text in labels.items()),
+        severity="critical",
+        rules="exporter_clusters" if labels else EVERY_ALERT,
     )
 
 
@@ -28,7 +23,7 @@ def _some(count: int, job: str, *silent: str) -> Firing:
     names = "".join(f" {name}" for name in silent)
     said = f"{_UNSEEN} Do not answer:{names}."
     summary = f"{count} exporters of job {job} are gone"
-    return firing("ExporterAbsent", "warning", "exporter", {"job": job}, summary, said, _ACTION)
+    return firing("ExporterAbsent", {"job": job}, summary, said, severity="warning")
 
 
 def _exporter(
@@ -53,17 +48,15 @@ _NOBODY = Case(
     "ExporterAbsent",
     "no exporter from minute 5 to 29",
     _exporter("gpu-1", (5, True), (25, None), (20, True)),
-    "14m",
-    more=(("16m", (_none(),)), ("40m", ())),
+    {"14m": (), "16m": _none(), "40m": ()},
     kinds=frozenset({Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY}),
 )
-_NEVER = Case("ExporterAbsent", "there never was one", {"up": "1+0x20"}, "15m", (_none(),), doubled=False)
+_NEVER = Case("ExporterAbsent", "there never was one", {"up": "1+0x20"}, {"15m": _none()}, doubled=False)
 _OF_A_CLUSTER = Case(
     "ExporterAbsent",
     "all of one cluster do not answer, those of another one do",
     _exporter("eu-1", (10, True), (30, False), cluster="eu") | _exporter("us-1", (40, True), cluster="us"),
-    "30m",
-    (_none("eu ", cluster="eu"),),
+    {"30m": _none("eu ", cluster="eu")},
     doubled=False,
     rules="exporter_clusters",
 )
@@ -118,7 +111,7 @@ def _held(shard: int, instance: str, *spans: tuple[int, float | str]) -> dict[st
 
 def _missing(shard: str) -> Firing:
     summary = f"shard {shard}: no exporter reads it"
-    return firing("ExporterAbsent", "warning", "exporter", {"shard": shard}, summary, _UNSEEN, _ACTION)
+    return firing("ExporterAbsent", {"shard": shard}, summary, _UNSEEN, severity="warning")
 
 
 _SHARDS = together(
@@ -148,23 +141,10 @@ _DAEMONSET = Case(
             (20, 3), (20, 2), (20, 3)
         )
     },
-    "38m",
-    more=(
-        (
-            "50m",
-            (
-                firing(
-                    "ExporterAbsent",
-                    "warning",
-                    "exporter",
-                    {},
-                    "1 exporters of a DaemonSet are not scraped",
-                    _UNSEEN,
-                    _ACTION,
-                ),
-            ),
-        ),
-    ),
+    {
+        "38m": (),
+        "50m": firing("ExporterAbsent", {}, "1 exporters of a DaemonSet are not scraped", _UNSEEN, severity="warning"),
+    },
     doubled=False,
     kinds=frozenset({Kind.FIRES, Kind.BELOW}),
 )
@@ -175,13 +155,10 @@ _DAEMONSET = Case(
 def _fleet(share: str, models: str) -> Firing:
     return firing(
         "FleetUnreachable",
-        "critical",
-        "exporter",
         {},
         f"{share} of all replicas cannot be reached",
         f"Most replicas of several models or nodes went at once: {models}. That is the network, what they share, or the exporters' view of them. "
         "Alerts about single models and nodes of this fleet are not told while this page is open.",
-        "ask a server by hand from elsewhere: users may still be served",
     )
 
 
@@ -201,16 +178,14 @@ _TWO_MODELS = Case(
     "FleetUnreachable",
     "three of four replicas, of two models",
     _served(("chat", 2, 2, "unified"), ("embed", 2, 1, "unified"), ("code", 1, 1, "unified")),
-    "15m",
-    more=(("20m", (_fleet("80%", "chat, code"),)), ("45m", ())),
+    {"15m": (), "20m": _fleet("80%", "chat, code"), "45m": ()},
     kinds=frozenset({Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY, Kind.RESTART}),
 )
 _POOLS = Case(
     "FleetUnreachable",
     "prefill and decode of one model",
     _served(("split", 2, 2, "prefill"), ("split-decode", 2, 2, "decode")),
-    "20m",
-    (_fleet("100%", "split, split-decode"),),
+    {"20m": _fleet("100%", "split, split-decode")},
     kinds=frozenset({Kind.FIRES, Kind.ROLES}),
 )
 _ONE_MODEL = Case(
@@ -273,13 +248,10 @@ def _firing(host: str, count: int, groups: str) -> tuple[Firing]:
     return (
         firing(
             "RulesFailing",
-            "warning",
-            "exporter",
             {"instance": host},
             f"{host}: groups of rules that fail or come too late: {count}",
             f"Again and again within the last 10m: {groups} - what these groups record is old or missing, and what they alert on is found late or "
             "not at all.",
-            "read the rule's error on the rules page; look at its memory and CPU",
         ),
     )
 

@@ -1,7 +1,5 @@
 """When the alerts about who is who fire and when they do not: renamed labels, names and GPUs that are claimed twice, shards that nobody reads."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.catalogue.health import AS_WRITTEN
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS
 from tests.pack.builders import NOTHING, firing, held, target
@@ -9,19 +7,14 @@ from tests.pack.promtool import Case, Firing, Kind, Story, together
 
 # --- LabelsRenamed: a series of ours has an exported_… label, for 10m; warning -----------------------------------------------------------
 
-_ACTION = "set honor_labels: true in the scrape; the runbook has each case"
-
 
 def _renamed(label: str, job: str, value: str = "1") -> Firing:
     return firing(
         "LabelsRenamed",
-        "warning",
-        "exporter",
         {"label": label, "how": "renamed", "job": job},
         f"Job {job}: the label {label} of our series is stored as exported_{label}",
         f"The scrape puts a {label} of its own in its place, on {value} of the series that were looked at. Rules read namespace, pod, container, "
         "node, workload, workload_kind, region under either name; what goes by any other label is wrong until that one has its name back.",
-        _ACTION,
     )
 
 
@@ -33,13 +26,10 @@ def _info(name: str, values: str, **labels: str) -> dict[str, str]:
 def _overwritten(label: str, job: str, targets: str) -> Firing:
     return firing(
         "LabelsRenamed",
-        "warning",
-        "exporter",
         {"label": label, "how": "overwritten", "job": job},
         f"Job {job}: the label {label} of our series is lost",
         f"Something after the scrape writes its own {label} over ours, or takes ours away, such as enforcedNamespaceLabel or a relabelling: "
         f"{targets} targets cannot be distinguished by it.",
-        _ACTION,
     )
 
 
@@ -119,8 +109,7 @@ _KNOWN = Case(
         "llm/chat-0:8000", held((40, 1)), job="pods", namespace="monitoring", exported_namespace="llm", exported_pod="chat-0", role="a",
         exported_role="unified",
     ),
-    "30m",
-    (_renamed("role", "pods"),),
+    {"30m": _renamed("role", "pods")},
     doubled=False,
     rules="known_scrape",
 )  # fmt: skip
@@ -132,13 +121,9 @@ _KNOWN = Case(
 def _claimed(name: str, of: str, places: str) -> Firing:
     return firing(
         "ClaimedTwice",
-        "warning",
-        "exporter",
         {"target": name, "of": of},
         f"{name}: one name on several {of}",
         f"Exporters that do not agree say that it is on: {places} - so two servers count as one, and whatever is said of it is a mixture.",
-        "find out what there really is; the runbook has the usual causes",
-        f"var-target={name.replace('/', '%2F').replace(':', '%3A')}",
     )
 
 
@@ -173,14 +158,10 @@ def _share(
 def _gpu_claimed(gpu: str, count: str, targets: str) -> Firing:
     return firing(
         "ClaimedTwice",
-        "warning",
-        "exporter",
         {"gpu": gpu},
         f"GPU {gpu} is claimed by {count} targets",
         f"Their shares add up to more than all of it, or are not all known: {targets} - its time and its cost count for each of them, or for "
         "none where one exporter sees it.",
-        "find out what there really is; the runbook has the usual causes",
-        "var-target=",
     )
 
 
@@ -198,20 +179,16 @@ _PARTLY = Case(
             (40, 1)
         )
     },
-    "30m",
-    (
-        firing(
+    {
+        "30m": firing(
             "LabelsRenamed",
-            "warning",
-            "exporter",
             {"label": "cluster", "how": "partly", "job": "own", "cluster": "eu"},
             "Job own: the label cluster of our series is not the same on all",
             "1 targets have a cluster of their own on their info series and not on the others, while external_labels of the rules says that a "
             "scrape puts it on every one. The two do not meet, and nothing is said of these targets.",
-            _ACTION,
-            "var-cluster=eu",
-        ),
-    ),
+            rules="identity_clusters",
+        )
+    },
     doubled=False,
     rules="identity_clusters",
 )
@@ -223,13 +200,12 @@ _PARTLY = Case(
 def _unclear(model: str, role: str, of: str, there: str, **namespace: str) -> Firing:
     return firing(
         "LabelsRenamed",
-        "warning",
-        "exporter",
         {**namespace, "model_name": model, "role": role, "of": of, "how": "unclear"},
         f"{' '.join([*namespace.values(), model])} ({role}): {of} does not say which replicas it means",
         f"It and the targets of this model do not have the same namespace. There are: {there} - so it counts for none of them, and a lost replica, "
         "or a drill that is due, is not noticed.",
-        "write namespace there as the targets have it; the runbook says where",
+        action="write namespace there as the targets have it; the runbook says where",
+        rules="identity_namespaces",
     )
 
 

@@ -1,9 +1,8 @@
 """When the alerts of the checks kv and tail fire and when they do not."""
 
-from __future__ import annotations
-
-from tests.pack.builders_kv import firing, flat, growing, selector
-from tests.pack.promtool import Case, Firing
+from tests.pack.builders import firing
+from tests.pack.builders_kv import flat, growing, selector
+from tests.pack.promtool import Firing, cases, row
 from tests.pack.samples import Fleet, document, is_
 
 _REPLICA = {"target": "replica-0", "model_name": "chat", "role": "unified"}
@@ -11,8 +10,6 @@ _ENGINE = {"target": "replica-0", "model_name": "chat", "engine": "0", "role": "
 _RANK = {**_ENGINE, "engine": "1"}  # the second data-parallel engine of the same server
 _NEIGHBOUR = {**_ENGINE, "target": "replica-1"}
 _OTHER_MODEL = {**_ENGINE, "target": "embed-0", "model_name": "embed"}
-_BY_TARGET = "var-target=replica-0&var-model_name=chat&var-role=unified"
-_BY_MODEL = "var-model_name=chat&var-role=unified"
 
 Series = dict[str, str]
 
@@ -42,29 +39,22 @@ def _saturated(usage: str, waiting: str, identity: dict[str, str] = _ENGINE) -> 
     target, engine = identity["target"], identity["engine"]
     return firing(
         "KVSaturated",
-        "warning",
-        "kv",
         identity,
-        summary=f"chat on {target}: KV cache {usage} full and requests wait",
-        description=f"Live requests of engine {engine} hold {usage} of the KV cache, {waiting} requests wait. The next step is preemption: what was "
+        f"chat on {target}: KV cache {usage} full and requests wait",
+        f"Live requests of engine {engine} hold {usage} of the KV cache, {waiting} requests wait. The next step is preemption: what was "
         "computed is thrown away and computed again.",
-        action="add a replica or shed load; look for long contexts",
-        variables=f"var-target={target}&var-model_name=chat&var-role=unified",
     )
 
 
-_KV_SATURATED = (
-    Case(
-        "KVSaturated",
+_KV_SATURATED = cases(
+    "KVSaturated",
+    row(
         "full for ten minutes while requests wait, then room again",
         _usage(flat((0.5, 10), (0.97, 25), (0.6, 20))) | _waiting(flat((3, 55))),
-        "30m",
-        (_saturated("97%", "3"),),
+        {"30m": _saturated("97%", "3"), "8m": (), "18m": (), "46m": ()},
         # the last of its minutes count until 45m
-        more=(("8m", ()), ("18m", ()), ("46m", ())),
     ),
-    Case(
-        "KVSaturated",
+    row(
         "one of two data-parallel engines, one of two replicas, one of two models",
         _usage(flat((0.97, 40)), _RANK)
         | _usage(flat((0.4, 40)))
@@ -74,36 +64,33 @@ _KV_SATURATED = (
         | _waiting(flat((8, 40)))
         | _waiting(flat((8, 40)), _NEIGHBOUR)
         | _waiting(flat((0, 40)), _OTHER_MODEL),
-        "30m",
-        (_saturated("97%", "8", _RANK),),
+        {"30m": _saturated("97%", "8", _RANK)},
     ),
-    Case("KVSaturated", "at the threshold", _recorded(usage=flat((0.95, 40)), waiting=flat((3, 40))), "30m"),
-    Case("KVSaturated", "full of work that all runs", _recorded(usage=flat((1, 40)), waiting=flat((0, 40))), "30m"),
-    Case("KVSaturated", "nobody says whether requests wait", _recorded(usage=flat((1, 40))), "30m"),
-    Case("KVSaturated", "nobody says how full it is", _recorded(waiting=flat((9, 40))), "30m"),
-    Case(
-        "KVSaturated",
+    row("at the threshold", _recorded(usage=flat((0.95, 40)), waiting=flat((3, 40))), "30m"),
+    row("full of work that all runs", _recorded(usage=flat((1, 40)), waiting=flat((0, 40))), "30m"),
+    row("nobody says whether requests wait", _recorded(usage=flat((1, 40))), "30m"),
+    row("nobody says how full it is", _recorded(waiting=flat((9, 40))), "30m"),
+    row(
         "the engine restarts before ten minutes are over, and has room then",
         _recorded(usage=flat((0.97, 9), ("stale", 1), ("_", 5), (0.8, 9)), waiting=flat((3, 24))),
         "23m",
     ),
-    Case(
-        "KVSaturated",
+    row(
         "the engine of one replica vanishes and the mean outlives it: another replica is told of all the same",
         _usage(flat((0.97, 40)))
         | _waiting(flat((3, 40)))
         | _usage(flat((0.97, 15), ("stale", 1)), _NEIGHBOUR)
         | _waiting(flat((3, 15), ("stale", 1)), _NEIGHBOUR),
-        "18m",
-        (_saturated("97%", "3"), _saturated("97%", "unknown", _NEIGHBOUR)),
+        {"18m": (_saturated("97%", "3"), _saturated("97%", "unknown", _NEIGHBOUR))},
     ),
-    Case(
-        "KVSaturated",
+    row(
         "full for four of every six minutes: requests that end make room for a moment",
         _recorded(usage=" ".join(["0.97 0.97 0.97 0.97 0.6 0.6"] * 10), waiting=flat((3, 60))),
-        "29m",
-        (_saturated("97%", "3"),),
-        more=(("12m", ()), *((f"{minute}m", (_saturated("97%", "3"),)) for minute in (34, 35, 36, 59))),
+        {
+            "29m": _saturated("97%", "3"),
+            "12m": (),
+            **{f"{minute}m": _saturated("97%", "3") for minute in (34, 35, 36, 59)},
+        },
     ),
 )
 
@@ -111,13 +98,9 @@ _KV_SATURATED = (
 def _filling(now: str, text: str) -> Firing:
     return firing(
         "KVSaturated",
-        "warning",
-        "kv",
         _ENGINE,
-        summary=f"chat on replica-0: KV cache {now} full and requests wait",
-        description=f"Live requests of engine 0 hold {now} of the KV cache, 2 requests wait. {text}",
-        action="add a replica or shed load; look for long contexts",
-        variables=_BY_TARGET,
+        f"chat on replica-0: KV cache {now} full and requests wait",
+        f"Live requests of engine 0 hold {now} of the KV cache, 2 requests wait. {text}",
     )
 
 
@@ -125,45 +108,37 @@ def _rising(step: float, start: float, samples: int) -> str:
     return growing((step, samples), start=start)
 
 
-_FILLING = (
-    Case(
-        "KVSaturated",
+_FILLING = cases(
+    "KVSaturated",
+    row(
         "1.3 percent more each minute, from 65 on",
         # 15 minutes later it is 19.5 points more: above 100 from 80.5 on, at 12m; ten minutes later it is told
         _recorded(mean=f"{_rising(0.013, 0.65, 24)} {flat((0.7, 20))}", waiting=flat((2, 44))),
-        "22m",
-        (_filling("93.6%", "The line of the last 15m passes 100% within 15m."),),
-        more=(("20m", ()), ("40m", ())),
+        {"22m": _filling("93.6%", "The line of the last 15m passes 100% within 15m."), "20m": (), "40m": ()},
     ),
-    Case(
-        "KVSaturated",
+    row(
         "half a percent a minute is not full within 15m",
         _recorded(mean=_rising(0.005, 0.7, 40), waiting=flat((2, 40))),
         "38m",  # at 38m it is 89 %, 15m later 96.5 %
     ),
-    Case(
-        "KVSaturated",
+    row(
         "a steep line that is still below 80 %",
         # from the second minute on it would be full 15m later; at 11m it is at 76 %
         _recorded(mean=_rising(0.06, 0.1, 14), waiting=flat((2, 14))),
         "11m",
     ),
-    Case("KVSaturated", "no request waits", _recorded(mean=_rising(0.01, 0.7, 31), waiting=flat((0, 31))), "29m"),
-    Case("KVSaturated", "nobody says whether requests wait", _recorded(mean=_rising(0.01, 0.7, 31)), "29m"),
+    row("no request waits", _recorded(mean=_rising(0.01, 0.7, 31), waiting=flat((0, 31))), "29m"),
+    row("nobody says whether requests wait", _recorded(mean=_rising(0.01, 0.7, 31)), "29m"),
 )
 
 
 def _preempting(ratio: str) -> Firing:
     return firing(
         "PreemptionStorm",
-        "warning",
-        "kv",
         _REPLICA,
-        summary=f"chat on replica-0: {ratio} preemptions per finished request",
-        description=f"In 10m there were {ratio} preemptions for each finished request. Each throws away KV that has to be computed again: users see "
+        f"chat on replica-0: {ratio} preemptions per finished request",
+        f"In 10m there were {ratio} preemptions for each finished request. Each throws away KV that has to be computed again: users see "
         "answers that pause, and prefill work grows.",
-        action="lower the limit of running requests, or add KV memory",
-        variables=_BY_TARGET,
     )
 
 
@@ -175,34 +150,26 @@ def _preempted(preemptions: str, stopped: str, cut: str = flat((0, 60)), identit
     )
 
 
-_PREEMPTION_STORM = (
-    Case(
-        "PreemptionStorm",
+_PREEMPTION_STORM = cases(
+    "PreemptionStorm",
+    row(
         "twelve preemptions for a hundred finished requests, both data-parallel engines together, then none",
         # a minute: 0.33 + 0.33 preemptions, (2 + 0.75) x 2 requests; in 10m 6.6 for 55, each stretched alike by increase()
         _preempted(growing((0.33, 31), (0, 25)), growing((2, 56)), growing((0.75, 56)))
         | _preempted(growing((0.33, 31), (0, 25)), growing((2, 56)), growing((0.75, 56)), _RANK)
         | _preempted(growing((0.1, 56)), growing((10, 56)), identity=_NEIGHBOUR),
-        "28m",
-        (_preempting("0.12"),),
-        more=(("14m", ()), ("45m", ())),
+        {"28m": _preempting("0.12"), "14m": (), "45m": ()},
     ),
-    Case("PreemptionStorm", "nine for a hundred", _preempted(growing((0.9, 40)), growing((10, 40))), "30m"),
-    Case(
-        "PreemptionStorm",
-        "four requests a minute: 40 in 10m are too few to judge",
-        _preempted(growing((4, 40)), growing((4, 40))),
-        "30m",
+    row("nine for a hundred", _preempted(growing((0.9, 40)), growing((10, 40))), "30m"),
+    row(
+        "four requests a minute: 40 in 10m are too few to judge", _preempted(growing((4, 40)), growing((4, 40))), "30m"
     ),
-    Case(
-        "PreemptionStorm",
+    row(
         "the engine restarts and counts from 0",
         _preempted(flat((1000, 20), (0, 20)), growing((10, 20), start=5000) + " " + growing((10, 20))),
-        "25m",
-        more=(("35m", ()),),
+        {"25m": (), "35m": ()},
     ),
-    Case(
-        "PreemptionStorm",
+    row(
         "an engine that counts no preemptions",
         _shown("requests_finished_total", growing((10, 40)), reason="stop"),
         "30m",
@@ -224,32 +191,26 @@ def _hits(rate: str | None, median: str | None) -> Series:
 
 _DROPPED = firing(
     "HitRateDropped",
-    "warning",
-    "kv",
     {"model_name": "chat", "role": "unified"},
-    summary="chat (unified): prefix cache hits down to 10%",
-    description="10% of the looked-up tokens were found in 30m; usually it is 22%. Prefill computes again what it used to find.",
-    action="ask what changed: prompt template, router's stickiness, cache size",
-    variables=_BY_MODEL,
+    "chat (unified): prefix cache hits down to 10%",
+    "10% of the looked-up tokens were found in 30m; usually it is 22%. Prefill computes again what it used to find.",
 )
 _EMBED_HITS = {
     selector(name, model_name="embed", role="unified"): flat((0.5, 90))
     for name in ("model:llm_serving_prefix_cache_hit:ratio_increase30m", "model:llm_serving_prefix_cache_hit:median7d")
 }
 
-_HIT_RATE_DROPPED = (
-    Case(
-        "HitRateDropped",
+_HIT_RATE_DROPPED = cases(
+    "HitRateDropped",
+    row(
         "less than half of what is usual, while another model is as ever",
         _hits(flat((0.22, 10), (0.1, 50), (0.2, 30)), flat((0.22, 90))) | _EMBED_HITS,
-        "55m",
-        (_DROPPED,),
-        more=(("35m", ()), ("75m", ())),
+        {"55m": _DROPPED, "35m": (), "75m": ()},
     ),
-    Case("HitRateDropped", "half of what is usual", _hits(flat((0.3, 60)), flat((0.6, 60))), "55m"),
-    Case("HitRateDropped", "a model that never finds much", _hits(flat((0.01, 60)), flat((0.2, 60))), "55m"),
-    Case("HitRateDropped", "first week: nothing is usual yet", _hits(flat((0.01, 60)), None), "55m"),
-    Case("HitRateDropped", "too little is looked up to say", _hits(None, flat((0.6, 60))), "55m"),
+    row("half of what is usual", _hits(flat((0.3, 60)), flat((0.6, 60))), "55m"),
+    row("a model that never finds much", _hits(flat((0.01, 60)), flat((0.2, 60))), "55m"),
+    row("first week: nothing is usual yet", _hits(flat((0.01, 60)), None), "55m"),
+    row("too little is looked up to say", _hits(None, flat((0.6, 60))), "55m"),
 )
 
 
@@ -311,7 +272,6 @@ _MODEL = {"model_name": "chat", "role": "unified"}
 _TAIL_ENGINE = {"target": "replica-0", "engine": "0", **_MODEL}
 _TAIL_NEIGHBOUR = {"target": "replica-1", "engine": "0", **_MODEL}
 _TAIL_OTHER_MODEL = {"target": "embed-0", "engine": "0", "model_name": "embed", "role": "unified"}
-_VARIABLES = "var-model_name=chat&var-role=unified"
 
 
 def _shown(name: str, values: str, identity: dict[str, str] = _TAIL_ENGINE, **labels: str) -> Series:
@@ -334,59 +294,46 @@ _QUEUE = _waiting(flat((1, 80)))
 
 _FEW = firing(
     "LongContextFewFit",
-    "warning",
-    "tail",
     _MODEL,
-    summary="chat (unified): only 3.5 requests of p99 length fit the KV cache",
-    description="At least 3.5 and at most 6.0 requests with a prompt of the 99th percentile and a mean answer fit one engine. A few of them at once, and "
+    "chat (unified): only 3.5 requests of p99 length fit the KV cache",
+    "At least 3.5 and at most 6.0 requests with a prompt of the 99th percentile and a mean answer fit one engine. A few of them at once, and "
     "everyone else waits.",
-    action="bound the context, or send long requests to replicas of their own",
-    variables=_VARIABLES,
 )
 
-_FEW_FIT = (
-    Case(
-        "LongContextFewFit",
+_FEW_FIT = cases(
+    "LongContextFewFit",
+    row(
         "3.5 fit the worse of two engines; another model has room",
         _fit(flat((9, 5), (3.5, 45), (9, 20)), 6, 1100)
         | _fit(flat((8, 80)), 12, 5000, _TAIL_NEIGHBOUR)
         | _fit(flat((30, 80)), 40, 5000, _TAIL_OTHER_MODEL)
         | _QUEUE,
-        "45m",
-        (_FEW,),
-        more=(("30m", ()), ("60m", ())),
+        {"45m": _FEW, "30m": (), "60m": ()},
     ),
-    Case("LongContextFewFit", "four fit", _fit(flat((4, 80)), 6, 5000) | _QUEUE, "60m"),
-    Case("LongContextFewFit", "nobody waits", _fit(flat((3.5, 80)), 6, 1100) | _waiting(flat((0, 80))), "60m"),
-    Case("LongContextFewFit", "nobody says whether requests wait", _fit(flat((3.5, 80)), 6, 1100), "60m"),
-    Case(
-        "LongContextFewFit",
+    row("four fit", _fit(flat((4, 80)), 6, 5000) | _QUEUE, "60m"),
+    row("nobody waits", _fit(flat((3.5, 80)), 6, 1100) | _waiting(flat((0, 80))), "60m"),
+    row("nobody says whether requests wait", _fit(flat((3.5, 80)), 6, 1100), "60m"),
+    row(
         "one minute of every twenty somebody waits: a twentieth of the time",
         _fit(flat((3.5, 80)), 6, 1100) | _waiting(flat(*(((1, 1), (0, 19)) * 4))),
         "60m",
     ),
-    Case(
-        "LongContextFewFit",
+    row(
         "two minutes of every ten somebody waits",
         _fit(flat((3.5, 80)), 6, 1100) | _waiting(flat(*(((1, 2), (0, 8)) * 8))),
-        "60m",
-        (_FEW,),
+        {"60m": _FEW},
     ),
-    Case(
-        "LongContextFewFit",
+    row(
         "nobody waits, and requests are preempted",
         _fit(flat((3.5, 80)), 6, 1100) | _waiting(flat((0, 80))) | _shown("preemptions_total", growing((1, 80))),
-        "60m",
-        (_FEW,),
+        {"60m": _FEW},
     ),
-    Case(
-        "LongContextFewFit",
+    row(
         "an engine that has just started says two from its first 900 requests, the others know better",
         _fit(flat((2, 80)), 3, 900) | _fit(flat((8, 80)), 12, 5000, _TAIL_NEIGHBOUR) | _QUEUE,
         "60m",
     ),
-    Case(
-        "LongContextFewFit",
+    row(
         "no lower bound: the longest bucket has no upper edge",
         {name: values for name, values in _fit(flat((2, 80)), 3, 5000).items() if 'bound="lower"' not in name} | _QUEUE,
         "60m",

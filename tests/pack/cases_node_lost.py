@@ -1,12 +1,10 @@
 """When NodeLost fires, and which alerts carry the node."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.model.record import replace
 from tests.pack.builders import Grows, counter, engine, firing, held, target
 from tests.pack.cases_exporters import _exporter as exporter
 from tests.pack.cases_ttft import _burn, slo_events
-from tests.pack.promtool import Case, Firing
+from tests.pack.promtool import Case, Firing, cases, row
 
 _ROLE = {"role": "unified"}
 
@@ -14,13 +12,10 @@ _ROLE = {"role": "unified"}
 def _lost(node: str, models: str) -> Firing:
     return firing(
         "NodeLost",
-        "critical",
-        "node_loss",
         {"node": node},
         f"node {node} is lost",
         f"None of its replicas serves, and it does not answer, or Kubernetes does not hear of it. Ready replicas that it had: {models}. "
         "Their own alerts carry its name and are not told while this page is open.",
-        "see whether the others carry the load (N-1), then bring the node back or replace it",
     )
 
 
@@ -52,13 +47,9 @@ _SILENT = (
 )
 _TARGETS_DOWN = firing(
     "TargetsDown",
-    "critical",
-    "exporter",
     {"model_name": "embed", **_ROLE, "node": "n-1"},
     "embed (unified): 100% of its replicas are down",
     "Replicas wanted: unknown, known: 1. 100% of them do not answer, neither loading nor asleep.",
-    "look for what they share: node pool, registry, weights, network",
-    "var-model_name=embed&var-role=unified",
 )
 
 
@@ -77,57 +68,47 @@ def _switched_off(*, left: int, off: int, closed: int = 0) -> dict[str, str]:
     return found | {key: f"{text} stale" for key, text in served.items()}
 
 
-_NODES = (
-    Case(
-        "NodeLost",
+_NODES = cases(
+    "NodeLost",
+    row(
         "nothing on a node takes a connection, from minute 20 to 50",
         _SILENT,
-        "22m",
-        more=(("27m", (_lost("n-1", "chat (unified) 1, embed (unified) 1"),)), ("56m", ())),
+        {"22m": (), "27m": _lost("n-1", "chat (unified) 1, embed (unified) 1"), "56m": ()},
     ),
-    Case(
-        "NodeLost",
+    row(
         "a process that is down on a node of its own: its host refuses the connection",
         _THERE | _on("n-1", "chat", "chat-0", *_GOES, fault="") | _on("n-2", "chat", "chat-1", *_STAYS),
         "40m",
     ),
-    Case(
-        "NodeLost",
+    row(
         "one of two replicas on a node is silent, the other one serves",
         _THERE | _on("n-1", "chat", "chat-0", *_GOES) | _on("n-1", "chat", "chat-1", *_STAYS),
         "40m",
     ),
-    Case(
-        "NodeLost",
+    row(
         "of a replica that spans two nodes the one with its address is lost",
         _THERE
         | _on("n-1", "chat", "chat-0", *_GOES, nodes=("n-1", "n-2"))
         | _on("n-3", "chat", "chat-1", *_STAYS, nodes=("n-3", "n-4")),
-        "30m",
-        (_lost("n-1", "chat (unified) 1"),),
+        {"30m": _lost("n-1", "chat (unified) 1")},
         doubled=False,
     ),
-    Case(
-        "NodeLost",
+    row(
         "a node that never had a ready replica",
         _THERE | _on("n-1", "chat", "chat-0", (90, "down")) | _on("n-2", "chat", "chat-1", *_STAYS),
         "40m",
     ),
-    Case(
-        "NodeLost",
+    row(
         "Kubernetes hears of it no more, and its pods are gone",
         _THERE
         | _ready("n-1", (20, 1), (30, 0), (40, 1))
         | _ready("n-2", (90, 1))
         | {key: f"{text} stale" for key, text in _on("n-1", "chat", "chat-0", (20, "ready"), fault="").items()}
         | _on("n-2", "chat", "chat-1", *_STAYS),
-        "28m",
-        (_lost("n-1", "chat (unified) 1"),),
-        more=(("52m", ()),),
+        {"28m": _lost("n-1", "chat (unified) 1"), "52m": ()},
         doubled=False,
     ),
-    Case(
-        "NodeLost",
+    row(
         "the same of a node that somebody cordoned",
         _THERE
         | _ready("n-1", (20, 1), (70, 0))
@@ -136,26 +117,22 @@ _NODES = (
         | _on("n-2", "chat", "chat-1", *_STAYS),
         "40m",
     ),
-    Case(
-        "NodeLost",
+    row(
         "Kubernetes calls it not ready, and its replica serves",
         _THERE | _ready("n-1", (20, 1), (70, 0)) | _on("n-1", "chat", "chat-0", *_STAYS),
         "40m",
     ),
-    Case(
-        "NodeLost",
+    row(
         "the exporter on it goes with it: whoever asks waits",
         exporter("n-1", (20, True), (70, False), mode="node", node="n-1")
         | exporter("n-2", (90, True), mode="node", node="n-2")
         | {'scrape_duration_seconds{instance="n-1:10077",job="llm"}': held((20, 0.02), (70, 10))}
         | {key: f"{text} stale" for key, text in _on("n-1", "chat", "chat-0", (20, "ready"), fault="").items()}
         | _on("n-2", "chat", "chat-1", *_STAYS),
-        "40m",
-        (_lost("n-1", "chat (unified) 1"),),
+        {"40m": _lost("n-1", "chat (unified) 1")},
         doubled=False,
     ),
-    Case(
-        "NodeLost",
+    row(
         "the exporter on it is down alone: its host refuses the connection",
         exporter("n-1", (20, True), (70, False), mode="node", node="n-1")
         | exporter("n-2", (90, True), mode="node", node="n-2")
@@ -164,27 +141,20 @@ _NODES = (
         | _on("n-2", "chat", "chat-1", *_STAYS),
         "40m",
     ),
-    Case(
-        "NodeLost",
+    row(
         "it is drained, and switched off with the exporter that stayed on it",
         _switched_off(closed=20, left=22, off=30) | _on("n-2", "chat", "chat-1", *_STAYS),
-        "38m",
-        more=(("45m", ()), ("80m", ())),
+        {"38m": (), "45m": (), "80m": ()},
     ),
-    Case(
-        "NodeLost",
+    row(
         "the same, and nobody says that it was closed: its replicas left half an hour before",
         _switched_off(left=22, off=52) | _on("n-2", "chat", "chat-1", *_STAYS),
-        "60m",
-        more=(("80m", ()),),
+        {"60m": (), "80m": ()},
     ),
-    Case(
-        "NodeLost",
+    row(
         "the same, and they were still there",
         _switched_off(left=30, off=30) | _on("n-2", "chat", "chat-1", *_STAYS),
-        "45m",
-        (_lost("n-1", "chat (unified) 1"),),
-        more=(("80m", (_lost("n-1", "chat (unified) 1"),)),),
+        {"45m": _lost("n-1", "chat (unified) 1"), "80m": _lost("n-1", "chat (unified) 1")},
         doubled=False,
     ),
 )
@@ -206,27 +176,20 @@ def _one_of(replicas: int) -> dict[str, str]:
     return found
 
 
-_BURNS = (
-    Case(
-        "TTFTBurn",
+_BURNS = cases(
+    "TTFTBurn",
+    row(
         "a lost node explains it, and for a quarter of an hour after it is back what the windows still hold",
         _one_of(4),
-        "18m",
-        (_PAGE,),
-        more=(("30m", (_OF_THE_NODE, _LATE_TICKET)), ("54m", (_LATE_TICKET,)), ("80m", (_PAGE, _LATE_TICKET))),
-        doubled=False,
-        rules="burns",
+        {"18m": _PAGE, "30m": (_OF_THE_NODE, _LATE_TICKET), "54m": _LATE_TICKET, "80m": (_PAGE, _LATE_TICKET)},
     ),
-    Case(
-        "TTFTBurn",
+    row(
         "a lost node of a dozen does not explain it",
         _one_of(12),
-        "30m",
-        (_PAGE, _LATE_TICKET),
-        more=(("54m", (_PAGE, _LATE_TICKET)),),
-        doubled=False,
-        rules="burns",
+        {"30m": (_PAGE, _LATE_TICKET), "54m": (_PAGE, _LATE_TICKET)},
     ),
+    doubled=False,
+    rules="burns",
 )
 
 CASES = (*_NODES, *_BURNS)
@@ -235,8 +198,7 @@ EXPORTER_CASES = (
         "TargetsDown",
         "the alert of a model that was on it alone carries the node",
         _SILENT,
-        "30m",
-        (_TARGETS_DOWN,),
+        {"30m": _TARGETS_DOWN},
         doubled=False,
     ),
 )

@@ -1,7 +1,5 @@
 """When one replica is told of for being unlike its peers, and when not. Six first tokens a minute unless a story says otherwise."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tests.pack.builders import Grows, counter, engine, firing, held, target
@@ -134,13 +132,10 @@ def _told(model: str, number: int, summary: str, description: str, role: str = "
     name = f"{model}-{number}"
     return firing(
         "ReplicaOutlier",
-        "warning",
-        "phases",
         {"model_name": model, "role": role, "target": name},
         f"{model} on {name}: {summary}",
         f"{description} Peers: replicas of the same model, role, runtime and kind of GPU.",
-        f"look at {name} alone; drain and restart it if the others carry the load",
-        f"var-target={name}&var-model_name={model}",
+        action=f"look at {name} alone; drain and restart it if the others carry the load",
     )
 
 

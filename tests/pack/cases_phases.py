@@ -1,7 +1,5 @@
 """When the alerts of check phases fire and when they do not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.pack.builders import Grows, buckets, counter, engine, firing, held, of_model
@@ -26,14 +24,11 @@ _WAITING = "requests_waiting:sum"
 def _slow(severity: str, model: str, share: str, usual: str, waiting: str, role: str = "unified") -> Firing:
     return firing(
         "ThroughputBelowBaseline",
-        severity,
-        "phases",
         {"model_name": model, "role": role},
         f"{model} ({role}): each replica does {share} of its usual work while requests wait",
         f"Prefill and decode together, weighed by their reference seconds, are at {share} of what a replica usually does under a queue "
         f"(90th percentile of 7 days: {usual} reference seconds per second). {waiting} requests wait.",
-        "compare the replicas: one slow, or all",
-        f"var-model_name={model}&var-role={role}",
+        severity=severity,
     )
 
 
@@ -82,14 +77,10 @@ _READY = "ready_replicas:sum"
 def _vanished(model: str, now: str, median: str, week: str, role: str = "unified") -> Firing:
     return firing(
         "TrafficVanished",
-        "warning",
-        "phases",
         {"model_name": model, "role": role},
         f"{model} ({role}): traffic has vanished: {now} tokens/s",
         f"The replicas are up and nothing waits, but they serve {now} tokens/s; at this hour it was "
         f"{median} (median of the last days) and {week} a week ago.",
-        "check what stands in front: router, DNS, certificates, clients",
-        f"var-model_name={model}&var-role={role}",
     )
 
 
@@ -170,14 +161,10 @@ def _half_busy(identity: str, prefill: float, decode: float, unattributed: float
 def _starves(model: str) -> Firing:
     return firing(
         "PrefillStarvesDecode",
-        "warning",
-        "phases",
         {"model_name": model, "role": "unified"},
         f"{model} (unified): prefill starves decode, p95 inter-token latency 300ms",
         "The 95th percentile between two tokens is 300ms (threshold 0.2s) and prefill takes more than 50% of the busy time: "
         "answers stutter while prompts are computed.",
-        "look for a flood of long prompts; lower the chunked-prefill budget",
-        f"var-model_name={model}&var-role=unified",
     )
 
 

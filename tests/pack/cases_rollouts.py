@@ -1,16 +1,14 @@
 """What rollouts, drains and autoscalers open and what they do not."""
 
-from __future__ import annotations
-
 from llm_serving_alerts.records.rollouts import HEADROOM
 from llm_serving_exporter.model.record import replace
-from tests.pack.builders_kv import firing, flat, selector
+from tests.pack.builders import firing
+from tests.pack.builders_kv import flat, selector
 from tests.pack.cases_redundancy import lost
 from tests.pack.fleets_node_loss import LARGEST, READY
 from tests.pack.histories import (
     DESIRED,
     MODEL,
-    VARIABLES,
     Pods,
     Series,
     exported,
@@ -21,7 +19,7 @@ from tests.pack.histories import (
     stateful,
     workload,
 )
-from tests.pack.promtool import Case, Firing
+from tests.pack.promtool import Case, Firing, cases, row
 from tests.pack.samples import Fleet, document, is_
 
 # one of four after the other: gone for a minute, then it loads for five
@@ -65,78 +63,51 @@ _ROLLOUTS = (
             alert,
             "a StatefulSet rolls, one pod after the other",
             stateful(_ROLL, (40,)),
-            "41m",
-            more=_EVERY,
+            {"41m": (), **dict(_EVERY)},
             rules="rollouts",
         )
         for alert in ("ReplicaLost", "TargetDown", "TargetsDown")
     ),
-    Case(
+    *cases(
         "ReplicaLost",
-        "the same without a rollout: pods crash, one after the other",
-        stateful(_ROLL),
-        "55m",
-        (lost(1, 4),),
+        row("the same without a rollout: pods crash, one after the other", stateful(_ROLL), {"55m": lost(1, 4)}),
+        row(
+            "the first pod of a rollout never loads",
+            stateful(_STUCK, (40,)),
+            # it is young for ten minutes, progress is remembered for five, and the alert takes its ten
+            {"60m": (), "69m": lost(1, 4), "110m": lost(1, 4)},
+        ),
+        row(
+            "a rollout that is begun again and again ends no later",
+            stateful(_STUCK, (40, 55, 70, 85)),
+            {"75m": lost(1, 4)},
+        ),
+        row(
+            "a node is drained",
+            stateful(_DRAINED) | _CLOSED,
+            {"52m": lost(1, 4), "48m": (), "80m": lost(1, 4), "116m": ()},
+        ),
+        row(
+            "a node is drained while a rollout makes progress: its pod is not excused",
+            stateful([_DRAINED[0], *_ROLL[1:]], (40,)) | _CLOSED,
+            {"52m": lost(1, 4)},
+        ),
         rules="rollouts",
     ),
-    Case(
-        "ReplicaLost",
-        "the first pod of a rollout never loads",
-        stateful(_STUCK, (40,)),
-        # it is young for ten minutes, progress is remembered for five, and the alert takes its ten
-        "60m",
-        more=(("69m", (lost(1, 4),)), ("110m", (lost(1, 4),))),
-        rules="rollouts",
-    ),
-    Case(
-        "ReplicaLost",
-        "a rollout that is begun again and again ends no later",
-        stateful(_STUCK, (40, 55, 70, 85)),
-        "75m",
-        (lost(1, 4),),
-        rules="rollouts",
-    ),
-    Case(
-        "ReplicaLost",
-        "a node is drained",
-        stateful(_DRAINED) | _CLOSED,
-        "52m",
-        (lost(1, 4),),
-        more=(("48m", ()), ("80m", (lost(1, 4),)), ("116m", ())),
-        rules="rollouts",
-    ),
-    Case(
-        "ReplicaLost",
-        "a node is drained while a rollout makes progress: its pod is not excused",
-        stateful([_DRAINED[0], *_ROLL[1:]], (40,)) | _CLOSED,
-        "52m",
-        (lost(1, 4),),
-        rules="rollouts",
-    ),
-    Case(
+    *cases(
         "TargetsDown",
-        "a development model of one pod is replaced",
-        _dev(changed=(40,)),
-        "44m",
-        more=_EVERY,
-        rules="rollouts",
-    ),
-    Case(
-        "TargetsDown",
-        "the same pod goes without a rollout",
-        _dev(changed=()),
-        "46m",
-        (
-            firing(
-                "TargetsDown",
-                "critical",
-                "exporter",
-                {"model_name": "dev", "role": "unified"},
-                summary="dev (unified): 100% of its replicas are down",
-                description="Replicas wanted: 1, known: unknown. 100% of them do not answer, neither loading nor asleep.",
-                action="look for what they share: node pool, registry, weights, network",
-                variables="var-model_name=dev&var-role=unified",
-            ),
+        row("a development model of one pod is replaced", _dev(changed=(40,)), {"44m": (), **dict(_EVERY)}),
+        row(
+            "the same pod goes without a rollout",
+            _dev(changed=()),
+            {
+                "46m": firing(
+                    "TargetsDown",
+                    {"model_name": "dev", "role": "unified"},
+                    "dev (unified): 100% of its replicas are down",
+                    "Replicas wanted: 1, known: unknown. 100% of them do not answer, neither loading nor asleep.",
+                )
+            },
         ),
         rules="rollouts",
     ),
@@ -155,28 +126,22 @@ def _short(headroom: str = "") -> Series:
 def _insufficient(needed: str) -> Firing:
     return firing(
         "N1Insufficient",
-        "warning",
-        "node_loss",
         MODEL,
-        summary=f"chat (unified): cannot lose its largest node, {needed} of what would be left is needed",
-        description=f"Without its largest node () the remaining replicas would need {needed} of their  for the demand of the last hour. 2 replicas are ready "
+        f"chat (unified): cannot lose its largest node, {needed} of what would be left is needed",
+        f"Without its largest node () the remaining replicas would need {needed} of their  for the demand of the last hour. 2 replicas are ready "
         "on 2 nodes.",
-        action="add a replica on another node, or shed load in time",
-        variables=VARIABLES,
     )
 
 
-_AUTOSCALED = (
-    Case("N1Insufficient", "an autoscaler has just gone from eight to two", _short(flat((7, 70))), "40m"),
-    Case("N1Insufficient", "it may add too few", _short(flat((1.6, 70))), "40m", (_insufficient("125%"),)),
-    Case("N1Insufficient", "nobody scales", _short(), "40m", (_insufficient("200%"),)),
-    Case(
-        "N1Insufficient",
+_AUTOSCALED = cases(
+    "N1Insufficient",
+    row("an autoscaler has just gone from eight to two", _short(flat((7, 70))), "40m"),
+    row("it may add too few", _short(flat((1.6, 70))), {"40m": _insufficient("125%")}),
+    row("nobody scales", _short(), {"40m": _insufficient("200%")}),
+    row(
         "what an autoscaler had an hour ago counts no more",
         _short(f"{flat((7, 30))} stale"),
-        "50m",
-        (_insufficient("200%"),),
-        more=(("40m", ()),),
+        {"50m": _insufficient("200%"), "40m": ()},
     ),
 )
 

@@ -1,7 +1,5 @@
 """When the alerts of check slo fire and when they do not."""
 
-from __future__ import annotations
-
 from tests.pack.builders import NOTHING, Grows, counter, engine, firing, held, of_model, target
 from tests.pack.cases_ttft import slo_events
 from tests.pack.promtool import Firing, Kind, Story, together
@@ -21,13 +19,10 @@ def _errors(model: str, good: str, finished: str, http: str = "") -> dict[str, s
 def _burn(severity: str, model: str, times: str, hour: str, day: str, role: str = "unified") -> Firing:
     return firing(
         "SLOBurn",
-        severity,
-        "slo",
         {"model_name": model, "role": role, "slo": "errors"},
         f"{model} ({role}): errors burns its budget {times} times too fast",
         f"At this rate the error budget of 30d is spent {times} times too fast; bad events: over 1h {hour}, over 1d {day}.",
-        "errors: read the server's log; latencies: look at batch and KV usage",
-        f"var-model_name={model}&var-role={role}",
+        severity=severity,
     )
 
 
@@ -219,14 +214,10 @@ def _engine(
 def _still(model: str, requests: str, number: str = "0") -> Firing:
     return firing(
         "Stalled",
-        "critical",
-        "slo",
         {"target": f"{model}-0", "model_name": model, "engine": number, "role": "unified"},
         f"{model} on {model}-0: engine {number} is stuck with {requests} requests",
         "For 5m or longer requests ran, waited or were given up, and no token, step or answer was counted, while the page was answered. A health "
         "check that only asks whether the process answers does not see this.",
-        "take a stack dump, then restart the replica",
-        f"var-target={model}-0&var-model_name={model}",
     )
 
 

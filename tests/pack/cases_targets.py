@@ -1,7 +1,5 @@
 """When the alerts of check exporter that are about targets fire and when they do not."""
 
-from __future__ import annotations
-
 from tests.pack.builders import firing, held, target
 from tests.pack.promtool import Firing, Kind, Story, together
 
@@ -11,14 +9,9 @@ from tests.pack.promtool import Firing, Kind, Story, together
 def _down(model: str, name: str, role: str = "unified") -> Firing:
     return firing(
         "TargetDown",
-        "warning",
-        "exporter",
-        # an empty label is no label
         {"target": name, **({"model_name": model} if model else {}), "role": role},
         f"{model} on {name}: down" if model else f"{name}: down",
         "The server does not answer, and it is neither loading nor asleep. The exporter's landing page has the last failures.",
-        "look at the process and its log",
-        f"var-target={name}&var-model_name={model}&var-role={role}",
     )
 
 
@@ -90,13 +83,9 @@ _TARGET_DOWN = together(
 def _targets(model: str, share: str, wanted: str, known: str, role: str = "unified") -> Firing:
     return firing(
         "TargetsDown",
-        "critical",
-        "exporter",
         {"model_name": model, "role": role},
         f"{model} ({role}): {share} of its replicas are down",
         f"Replicas wanted: {wanted}, known: {known}. {share} of them do not answer, neither loading nor asleep.",
-        "look for what they share: node pool, registry, weights, network",
-        f"var-model_name={model}&var-role={role}",
     )
 
 

@@ -1,7 +1,5 @@
 """When the alerts of check ttft fire and when they do not."""
 
-from __future__ import annotations
-
 from tests.pack.builders import Grows, buckets, counter, engine, firing, held, of_model
 from tests.pack.promtool import Firing, Kind, Story, together
 
@@ -33,14 +31,11 @@ def _ttft(model: str, good: float, bad: float, samples: int = 60) -> dict[str, s
 def _burn(severity: str, model: str, times: str, hour: str, day: str, p99: str = "unknown") -> Firing:
     return firing(
         "TTFTBurn",
-        severity,
-        "ttft",
         {"model_name": model, "role": "unified", "slo": "ttft"},
         f"{model} (unified): time to first token burns its budget {times} times too fast",
         f"At this rate the error budget of 30d is spent {times} times too fast; bad events: over 1h {hour}, over 1d {day}. "
         f"Objective: 0.99 within 2.5s. p99 now: {p99}.",
-        "look at waiting requests and KV usage first",
-        f"var-model_name={model}&var-role=unified",
+        severity=severity,
     )
 
 

@@ -1,11 +1,9 @@
 """What is told of a model that is gone with all that was said of it, and what of one that is not wanted any more."""
 
-from __future__ import annotations
-
 from tests.pack.builders import firing, held, target
 from tests.pack.cases_exporters import _exporter as exporter
 from tests.pack.cases_node_lost import _ready as ready
-from tests.pack.promtool import Case, Firing
+from tests.pack.promtool import Case, Firing, cases, row
 
 _ROLE = {"role": "unified"}
 
@@ -32,26 +30,18 @@ def _owned_by(model: str, kind: str, pod: str) -> dict[str, str]:
 def _gone(model: str) -> Firing:
     return firing(
         "TargetsDown",
-        "critical",
-        "exporter",
         {"model_name": model, **_ROLE},
         f"{model} (unified): 100% of its replicas are gone",
         "Replicas wanted: unknown, known: unknown. It served, and no exporter finds any of them any more.",
-        "look for what they share: node pool, registry, weights, network",
-        f"var-model_name={model}&var-role=unified",
     )
 
 
 def _vanished(model: str, count: int) -> Firing:
     return firing(
         "ReplicaLost",
-        "warning",
-        "node_loss",
         {"model_name": model, **_ROLE},
         f"{model} (unified): {count} replicas missing",
         f"Wanted: unknown. Neither ready nor asleep: {count}.",
-        "find the pod or host that does not come up",
-        f"var-model_name={model}&var-role=unified",
     )
 
 
@@ -80,46 +70,39 @@ def _replaced(then: tuple[int, bool | None]) -> dict[str, str]:
 
 _TWO_OF_THREE = firing(
     "ReplicaLost",
-    "warning",
-    "node_loss",
     {"model_name": "chat", **_ROLE},
     "chat (unified): 2 of 3 replicas missing",
     "Wanted: 3. Neither ready nor asleep: 2.",
-    "find the pod or host that does not come up",
-    "var-model_name=chat&var-role=unified",
 )
 _LONG = exporter("central", (1800, True))
 _SERVED = _LONG | _vanishes("busy") | _tokens("busy", 29)
 EXPORTER_CASES = (
-    Case(
+    *cases(
         "TargetsDown",
-        "a model that served is gone with all that was said of it: until it is back, also after 26 hours",
-        _SERVED,
-        "45m",
-        (_gone("busy"),),
-        more=(("1600m", (_gone("busy"),)),),
-        doubled=False,
-    ),
-    Case("TargetsDown", "one that did nothing in its last hour", _LONG | _vanishes("idle"), "45m"),
-    Case(
-        "TargetsDown",
-        "one that is back under other names",
-        _SERVED
-        | {
-            key.replace("busy-0", "busy-1"): "_x33 "
-            + held((40, 1 if "ready" in key or "info" in key or "_up" in key else 0))
-            for key in target("busy", "", (40, "ready"))
-        },
-        "45m",
-    ),
-    Case(
-        "TargetsDown",
-        "one that is retired until a moment",
-        _SERVED,
-        "45m",
-        more=(("120m", (_gone("busy"),)),),
-        doubled=False,
-        rules="retired",
+        row(
+            "a model that served is gone with all that was said of it: until it is back, also after 26 hours",
+            _SERVED,
+            {"45m": _gone("busy"), "1600m": _gone("busy")},
+            doubled=False,
+        ),
+        row("one that did nothing in its last hour", _LONG | _vanishes("idle"), "45m"),
+        row(
+            "one that is back under other names",
+            _SERVED
+            | {
+                key.replace("busy-0", "busy-1"): "_x33 "
+                + held((40, 1 if "ready" in key or "info" in key or "_up" in key else 0))
+                for key in target("busy", "", (40, "ready"))
+            },
+            "45m",
+        ),
+        row(
+            "one that is retired until a moment",
+            _SERVED,
+            {"45m": (), "120m": _gone("busy")},
+            doubled=False,
+            rules="retired",
+        ),
     ),
     # KServe on Knative, KServe with KEDA, Argo Rollouts, LeaderWorkerSet: names of pods as their controllers make them
     *(
@@ -152,56 +135,50 @@ EXPORTER_CASES = (
         )
     ),
     # 63 characters are the most of a pod's name, so that the generated end stands where the hash was
-    Case(
+    *cases(
         "TargetsDown",
-        "an InferenceService that is scaled to zero, of a pod whose name was cut to fit",
-        _LONG
-        | _owned_by("busy", "InferenceService", "busy-instruct-8b-predictor-00001-deployment-6f9a1c7d4x2k4q")
-        | _tokens("busy", 29)
-        | {
-            'kube_pod_owner{namespace="llm",pod="busy-instruct-8b-predictor-00001-deployment-6f9a1c7d4x2k4q",owner_kind="ReplicaSet",'
-            'owner_name="busy-instruct-8b-predictor-00001-deployment-6f9a1c7d4"}': held((29, 1), (1, "stale")),
-            'kube_deployment_spec_replicas{namespace="llm",deployment="busy-instruct-8b-predictor-00001-deployment"}': held(
-                (29, 1), (40, 0)
-            ),
-        },
-        "45m",
-    ),
-    Case(
-        "TargetsDown",
-        "an InferenceService is gone, and kube-state-metrics says that what it made is wanted",
-        _LONG
-        | _owned_by("busy", "InferenceService", "busy-predictor-59f5d6c8bb-7mjqz")
-        | _tokens("busy", 29)
-        | {'kube_deployment_spec_replicas{namespace="llm",deployment="busy-predictor"}': held((70, 1))},
-        "45m",
-        (_gone("busy"),),
-        doubled=False,
-    ),
-    Case(
-        "TargetsDown", "a Job that is done", _LONG | _owned_by("busy", "Job", "busy-x2k4q") | _tokens("busy", 29), "45m"
-    ),
-    Case(
-        "TargetsDown",
-        "no exporter is left: nobody knows",
-        _vanishes("busy") | _tokens("busy", 29) | exporter("central", (30, True), (60, None)),
-        "60m",
+        row(
+            "an InferenceService that is scaled to zero, of a pod whose name was cut to fit",
+            _LONG
+            | _owned_by("busy", "InferenceService", "busy-instruct-8b-predictor-00001-deployment-6f9a1c7d4x2k4q")
+            | _tokens("busy", 29)
+            | {
+                'kube_pod_owner{namespace="llm",pod="busy-instruct-8b-predictor-00001-deployment-6f9a1c7d4x2k4q",owner_kind="ReplicaSet",'
+                'owner_name="busy-instruct-8b-predictor-00001-deployment-6f9a1c7d4"}': held((29, 1), (1, "stale")),
+                'kube_deployment_spec_replicas{namespace="llm",deployment="busy-instruct-8b-predictor-00001-deployment"}': held(
+                    (29, 1), (40, 0)
+                ),
+            },
+            "45m",
+        ),
+        row(
+            "an InferenceService is gone, and kube-state-metrics says that what it made is wanted",
+            _LONG
+            | _owned_by("busy", "InferenceService", "busy-predictor-59f5d6c8bb-7mjqz")
+            | _tokens("busy", 29)
+            | {'kube_deployment_spec_replicas{namespace="llm",deployment="busy-predictor"}': held((70, 1))},
+            {"45m": _gone("busy")},
+            doubled=False,
+        ),
+        row("a Job that is done", _LONG | _owned_by("busy", "Job", "busy-x2k4q") | _tokens("busy", 29), "45m"),
+        row(
+            "no exporter is left: nobody knows",
+            _vanishes("busy") | _tokens("busy", 29) | exporter("central", (30, True), (60, None)),
+            "60m",
+        ),
     ),
 )
-CASES = (
-    Case(
-        "ReplicaLost",
+CASES = cases(
+    "ReplicaLost",
+    row(
         "a model that did nothing in its last hour is gone with all that was said of it",
         _LONG | _vanishes("idle"),
-        "45m",
-        (_vanished("idle", 1),),
-        more=(("1600m", (_vanished("idle", 1),)),),
+        {"45m": _vanished("idle", 1), "1600m": _vanished("idle", 1)},
         doubled=False,
     ),
-    Case("ReplicaLost", "one that served: TargetsDown pages", _SERVED, "45m"),
-    Case("ReplicaLost", "a Job that is done", _LONG | _owned_by("idle", "Job", "idle-x2k4q"), "45m"),
-    Case(
-        "ReplicaLost",
+    row("one that served: TargetsDown pages", _SERVED, "45m"),
+    row("a Job that is done", _LONG | _owned_by("idle", "Job", "idle-x2k4q"), "45m"),
+    row(
         "a Deployment that is scaled to zero, or removed, as kube-state-metrics says",
         _LONG
         | _in_kubernetes(_vanishes("idle"))
@@ -211,8 +188,7 @@ CASES = (
         },
         "60m",
     ),
-    Case(
-        "ReplicaLost",
+    row(
         "a Deployment that is removed, the only one that kube-state-metrics spoke of",
         _LONG
         | _in_kubernetes(_vanishes("idle"))
@@ -220,34 +196,27 @@ CASES = (
         | ready("n-1", (70, 1)),
         "60m",
     ),
-    Case(
-        "ReplicaLost",
+    row(
         "one of which kube-state-metrics never spoke: it has others",
         _LONG
         | _in_kubernetes(_vanishes("idle"))
         | {'kube_deployment_spec_replicas{namespace="web",deployment="other"}': held((70, 1))},
-        "60m",
-        (_vanished("idle", 1),),
+        {"60m": _vanished("idle", 1)},
         doubled=False,
     ),
-    Case(
-        "ReplicaLost",
+    row(
         "the exporter's pod is replaced by one that expects none of its replicas, and most of them are taken away",
         _replaced((61, None)),
-        "80m",
-        more=(("100m", ()), ("110m", ())),
+        {"80m": (), "100m": (), "110m": ()},
         doubled=False,
     ),
-    Case(
-        "ReplicaLost",
+    row(
         "the same, while somebody still asks the one before: it is down, and not replaced",
         _replaced((61, False)),
-        "80m",
-        more=(("110m", (_TWO_OF_THREE,)),),
+        {"80m": (), "110m": _TWO_OF_THREE},
         doubled=False,
     ),
-    Case(
-        "ReplicaLost",
+    row(
         "an exporter went with the replicas that it expected; another one has the others",
         exporter("central", (90, True))
         | {
@@ -259,19 +228,14 @@ CASES = (
         }
         | exporter("b", (30, True), (60, False))
         | target("chat", "chat-0", (90, "ready")),
-        "60m",
-        (
-            firing(
+        {
+            "60m": firing(
                 "ReplicaLost",
-                "warning",
-                "node_loss",
                 {"model_name": "chat", **_ROLE},
                 "chat (unified): 1 of 2 replicas missing",
                 "Wanted: 2. Neither ready nor asleep: 1.",
-                "find the pod or host that does not come up",
-                "var-model_name=chat&var-role=unified",
-            ),
-        ),
+            )
+        },
         doubled=False,
     ),
 )

@@ -4,13 +4,11 @@ A replica of the builders' kind could do 1,000 tokens/s of prefill or 500 of dec
 600 and 300. It holds 100,000 KV tokens and 100 requests, and uses 40,000 and 20 of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from llm_serving_exporter.model.record import replace
 from tests.pack.builders_kv import Replica, flat, fleet, growing, selector
-from tests.pack.samples import Expected, Fleet, document, is_
+from tests.pack.samples import Expected, Fleet, are, by_reserve, by_resource, document, is_
 
 _MINUTES = 20
 SUFFICIENT = "model:llm_serving_n1_sufficient:bool"
@@ -56,27 +54,20 @@ _NODES = (
         is_(DEMAND, 600, resource="prefill"),
         is_(LEFT, 1200, resource="prefill"),
         # two of three left: 600/1200 + 180/600; 120,000 of 200,000; 60 of 200
-        is_(N1_LOAD, 0.8, resource="phases"),
-        is_(N1_LOAD, None, resource="work"),
-        is_(N1_LOAD, 0.6, resource="kv"),
-        is_(N1_LOAD, 0.3, resource="concurrency"),
-        is_(N1_MOST, 0.8),
-        is_(SUFFICIENT, 1),
+        *by_resource(N1_LOAD, phases=0.8, work=None, kv=0.6, concurrency=0.3),
+        *are({N1_MOST: 0.8, SUFFICIENT: 1}),
         is_(LOAD, 0.533, resource="phases"),  # 600/1800 + 180/900
         is_(LARGEST, 1),
     ),
     # each phase alone would just fit, 1200/1200 and 300/600, both do not
-    _fleet(
-        "busy", _BUSY, is_(N1_LOAD, 1, resource="prefill"), is_(N1_LOAD, 1.5, resource="phases"), is_(SUFFICIENT, 0)
-    ),
+    _fleet("busy", _BUSY, *by_resource(N1_LOAD, prefill=1, phases=1.5), is_(SUFFICIENT, 0)),
     # node a has two: one replica is left for 450/600 + 90/300. Without b it would be half of that
     _fleet(
         "unequal",
         _each((_A, _A, _B), prefill=150.0, decode=30.0, used=20_000.0),
         is_(LARGEST, 2),
         is_(LEFT, 600, resource="prefill"),
-        is_(N1_LOAD, 1.05, resource="phases"),
-        is_(N1_LOAD, 0.6, resource="kv"),
+        *by_resource(N1_LOAD, phases=1.05, kv=0.6),
         is_(SUFFICIENT, 0),
     ),
     # the first stands on a and b, the second on b: b takes both. The ceilings of the third, whose contexts are longer now, are lower:
@@ -101,17 +92,14 @@ _NODES = (
         (Replica(nodes=("a", "b")),),
         is_(LARGEST, 1),
         is_(LEFT, None, resource="prefill"),
-        is_(N1_MOST, None),
-        is_(SUFFICIENT, None),
+        *are({N1_MOST: None, SUFFICIENT: None}),
         is_(LOAD, 0.533, resource="phases"),  # 200/600 + 60/300
     ),
-    _fleet("one-node", (_A, _A), is_(LARGEST, 2), is_(READY, 2), is_(N1_MOST, None), is_(SUFFICIENT, None)),
+    _fleet("one-node", (_A, _A), *are({LARGEST: 2, READY: 2, N1_MOST: None, SUFFICIENT: None})),
     _fleet(
         "nowhere",
         (_A, _B, Replica(nodes=())),
-        is_(LARGEST, None),
-        is_(N1_MOST, None),
-        is_(SUFFICIENT, None),
+        *are({LARGEST: None, N1_MOST: None, SUFFICIENT: None}),
         is_(LOAD, 0.533, resource="phases"),
     ),
     # two engines to a server share what it has
@@ -119,9 +107,7 @@ _NODES = (
         "data-parallel",
         _each((_A, _B), engines=2),
         *_best(600, "prefill", "estimated"),
-        is_(LEFT, 600, resource="prefill"),
-        is_(LEFT, 100_000, resource="kv"),
-        is_(LEFT, 100, resource="concurrency"),
+        *by_resource(LEFT, prefill=600, kv=100_000, concurrency=100),
         is_(N1_LOAD, 1.067, resource="phases"),  # 400/600 + 120/300
         is_(SUFFICIENT, 0),
     ),
@@ -147,8 +133,7 @@ _CAPACITY = (
         _each(_KINDS, waiting=4.0, seconds=(0.001, 0.005)),
         *_best(600, "prefill", "measured"),
         *_best(150, "decode", "measured", _A100),
-        is_(N1_LOAD, None, resource="work"),
-        is_(N1_LOAD, 1.4, resource="phases"),
+        *by_resource(N1_LOAD, work=None, phases=1.4),
     ),
     # one of three under a queue at less than what its roofline promises of either phase: a mixture says nothing of one phase alone
     _fleet(
@@ -178,8 +163,7 @@ _CAPACITY = (
             seconds=(0.001, 0.005),
         ),
         is_(LEFT, 2, resource="work"),
-        is_(N1_LOAD, 1.1, resource="work"),
-        is_(N1_LOAD, 1.1, resource="phases"),
+        *by_resource(N1_LOAD, work=1.1, phases=1.1),
         is_(SUFFICIENT, 0),
     ),
     # more than was promised, without a queue: it can be done
@@ -195,8 +179,7 @@ _CAPACITY = (
         "unknown",
         _each(_THREE, ceilings=None),
         *_best(None, "prefill"),
-        is_(N1_LOAD, None, resource="phases"),
-        is_(N1_LOAD, 0.6, resource="kv"),
+        *by_resource(N1_LOAD, phases=None, kv=0.6),
         is_(SUFFICIENT, None),
     ),
     # what is known is enough to say no: 270,000 of 200,000
@@ -233,7 +216,7 @@ _CAPACITY = (
         {name: f"_x15 {values}" for name, values in fleet("just-come", _each(_THREE, waiting=9.0), 5).items()},
         _best(600, "prefill", "estimated"),
     ),
-    _fleet("idle", _each(_THREE, prefill=0.0, decode=0.0, running=0.0, used=0.0), is_(N1_MOST, 0), is_(SUFFICIENT, 1)),
+    _fleet("idle", _each(_THREE, prefill=0.0, decode=0.0, running=0.0, used=0.0), *are({N1_MOST: 0, SUFFICIENT: 1})),
 )
 
 _PREFILL = _each((_A, _B), prefill=250.0, decode=5.0, ceilings=(1000.0, 10.0), used=20_000.0)
@@ -242,18 +225,15 @@ _ROLES = (
     _fleet(
         "split",
         _PREFILL,
-        is_(N1_LOAD, 0.833, resource="phases"),
-        is_(N1_LOAD, None, resource="decode"),
-        is_(N1_MOST, 0.833),
-        is_(SUFFICIENT, 1),
+        *by_resource(N1_LOAD, phases=0.833, decode=None),
+        *are({N1_MOST: 0.833, SUFFICIENT: 1}),
         role="prefill",
     ),
     # 500/300
     _fleet(
         "split-decode",
         _each((_A, _B), prefill=0.0, decode=250.0, used=20_000.0),
-        is_(N1_LOAD, 1.667, resource="phases"),
-        is_(N1_LOAD, None, resource="prefill"),
+        *by_resource(N1_LOAD, phases=1.667, prefill=None),
         is_(SUFFICIENT, 0),
         role="decode",
     ),
@@ -287,12 +267,8 @@ _STATES = tuple(
     _fleet(
         state,
         _with_a_fourth(state),
-        is_(READY, 3),
-        is_(PRESENT, present),
-        is_(LARGEST, 1),
-        is_(LEFT, 1200, resource="prefill"),
-        is_(LEFT, 200_000, resource="kv"),
-        is_(LEFT, 200, resource="concurrency"),
+        *are({READY: 3, PRESENT: present, LARGEST: 1}),
+        *by_resource(LEFT, prefill=1200, kv=200_000, concurrency=200),
         is_(SUFFICIENT, 1),
     )
     for state, present in (("loading", 3), ("sleeping", 4), ("down", 3))
@@ -304,7 +280,7 @@ _TWO_NODES = (
     # 800/1200 + 240/600
     _fleet("four", (_A, _B, _C, _D), is_(LARGEST, 2), is_(N1_LOAD, 1.067, resource="phases"), is_(SUFFICIENT, 0)),
     # 400/600 + 120/300 is what one node's loss would leave
-    _fleet("pair", (_A, _B), is_(LARGEST, 2), is_(N1_MOST, None), is_(SUFFICIENT, None)),
+    _fleet("pair", (_A, _B), *are({LARGEST: 2, N1_MOST: None, SUFFICIENT: None})),
     # a and one of the others take three of four: 800/600 + 240/300
     _fleet("uneven", (_A, _A, _B, _C), is_(LARGEST, 3), is_(N1_LOAD, 2.133, resource="phases")),
 )
@@ -407,27 +383,20 @@ def _recorded(
 _REPLICAS = (
     # 600/600 + 180/300 replicas for tokens, 120,000/100,000 for KV, 60/100 for the batch: 1.6 at most
     _recorded(
-        "steady",
-        is_(_NEEDS, 1.6, resource="phases"),
-        is_(_NEEDS, 1.2, resource="kv"),
-        is_(_NEEDS, 0.6, resource="concurrency"),
-        is_(_REQUIRED, 2, reserve="none"),
-        is_(_REQUIRED, 3, reserve="nodes"),
+        "steady", *by_resource(_NEEDS, phases=1.6, kv=1.2, concurrency=0.6), *by_reserve(_REQUIRED, none=2, nodes=3)
     ),
     # the same load behind a queue that grows by ten a minute: the same number
     _recorded(
         "queue",
         is_(_NEEDS, 0.6, resource="concurrency"),
-        is_(_REQUIRED, 2, reserve="none"),
-        is_(_REQUIRED, 3, reserve="nodes"),
+        *by_reserve(_REQUIRED, none=2, nodes=3),
         waiting=growing((10, _HISTORY)),
     ),
     # 370 and 5 more each minute are 820 after 90; help comes in 5m, when it is 845: 845/600 + 0.6 = 2.008. 820 would need 1.967
     _recorded(
         "growth",
         is_(_NEEDS, 2.008, resource="phases"),
-        is_(_REQUIRED, 3, reserve="none"),
-        is_(_REQUIRED, 4, reserve="nodes"),
+        *by_reserve(_REQUIRED, none=3, nodes=4),
         prefill=growing((5, _HISTORY), start=370),
     ),
     # half an hour ago it was 900: 900/600 + 0.6 = 2.1 replicas; without a node 900/1200 + 180/600. A falling load adds nothing
@@ -449,13 +418,9 @@ _REPLICAS = (
         prefill=flat((900, 21), (300, _HISTORY - 21)),
     ),
     # the largest node has two
-    _recorded(
-        "two-on-one", is_(_REQUIRED, 2, reserve="none"), is_(_REQUIRED, 4, reserve="nodes"), nodes=("a", "a", "b")
-    ),
+    _recorded("two-on-one", *by_reserve(_REQUIRED, none=2, nodes=4), nodes=("a", "a", "b")),
     # where one stands is not known: neither is the reserve
-    _recorded(
-        "lost-map", is_(_REQUIRED, 2, reserve="none"), is_(_REQUIRED, None, reserve="nodes"), nodes=("a", "b", None)
-    ),
+    _recorded("lost-map", *by_reserve(_REQUIRED, none=2, nodes=None), nodes=("a", "b", None)),
     _recorded("no-kv", is_(_NEEDS, 1.6, resource="phases"), is_(_REQUIRED, None, reserve="none"), used=None),
 )
 

@@ -1,7 +1,5 @@
 """Histories of a model's replicas, minute by minute: of losses, and of rollouts, drains and autoscalers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +19,6 @@ from tests.pack.fleets_node_loss import LARGEST, N1_MOST, PRESENT, READY
 
 MODEL = {"model_name": "chat", "role": "unified"}
 DESIRED = "model:llm_serving_desired_replicas:max"
-VARIABLES = "var-model_name=chat&var-role=unified"
 
 Series = dict[str, str]
 

@@ -3,8 +3,6 @@
 promtool evaluates every rule that it is given at every moment of every test; what nothing asked for reads takes most of its time.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -5,8 +5,6 @@ everything scraped twice, by a pair of exporters: nothing may change. Stories, e
 a run costs about a second whatever stands in it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -52,27 +50,46 @@ class Firing:
     annotations: Mapping[str, str]
 
 
+# what fires at a moment: one or several, () for silence
+Fires = Firing | tuple[Firing, ...]
+
+
 @dataclass(frozen=True)
 class Case:
-    """`series`: selectors with values in promtool's notation ("0+60x30"), a value every `interval`. `at`: when it is looked.
+    """`series`: selectors with values in promtool's notation ("0+60x30"), a value every `interval`. `when`: the moments of looking,
+    with what fires then; one moment alone is one of silence.
 
     Where a recorded series (level:…) is given only the alerts are evaluated, so that a baseline of seven days is one line; likewise
-    where `records` says that the alert rests on none.
-    `firing`: () where the alert must be silent. `doubled`: whether to run it once more with every scraped series twice.
+    where `records` says that the alert rests on none. `doubled`: whether to run it once more with every scraped series twice.
     `rules`: a name in rulesets.py, "" for the check's own set there, or else for all rules with the default settings.
     """
 
     alert: str
     name: str
     series: Mapping[str, str]
-    at: str
-    firing: tuple[Firing, ...] = ()
+    when: str | Mapping[str, Fires]
     interval: str = "1m"
     doubled: bool = True
     records: bool = True
     kinds: frozenset[Kind] = frozenset()
-    more: tuple[tuple[str, tuple[Firing, ...]], ...] = ()  # other moments of the same history
     rules: str = ""
+
+    @property
+    def looks(self) -> tuple[tuple[str, tuple[Firing, ...]], ...]:
+        """Every moment with what fires then."""
+        if isinstance(self.when, str):
+            return ((self.when, ()),)
+        return tuple((moment, (fires,) if isinstance(fires, Firing) else fires) for moment, fires in self.when.items())
+
+
+def row(name: str, series: Mapping[str, str], when: str | Mapping[str, Fires], **more: Any) -> Case:
+    """A case of an alert that `cases` names."""
+    return Case("", name, series, when, **more)
+
+
+def cases(alert: str, *rows: Case, **shared: Any) -> tuple[Case, ...]:
+    """Cases of one alert, each with a history of its own. `shared`: fields of a case that are the same in all."""
+    return tuple(replace(one, alert=alert, **shared) for one in rows)
 
 
 @dataclass(frozen=True)
@@ -82,7 +99,7 @@ class Story:
 
     kinds: tuple[Kind, ...]
     series: Mapping[str, str]
-    fires: Mapping[str, Firing | tuple[Firing, ...]] = field(default_factory=dict)
+    fires: Mapping[str, Fires] = field(default_factory=dict)
 
     def firing_at(self, moment: str) -> tuple[Firing, ...]:
         """What fires then."""
@@ -108,16 +125,11 @@ def together(
         if unknown := set(story.fires) - set(moments):
             raise ValueError(f"{alert}: nobody looks at {sorted(unknown)}")
         merged |= story.series
-    first, *others = (
-        (moment, tuple(one for story in stories for one in story.firing_at(moment))) for moment in moments
-    )
     kinds = {kind for story in stories for kind in story.kinds}
     if len(stories) > 1 and any(story.fires for story in stories):
         kinds.add(Kind.TWO_MODELS)
-    return Case(
-        alert, name, merged, *first,
-        interval=interval, doubled=doubled, records=records, kinds=frozenset(kinds), more=tuple(others), rules=rules,
-    )  # fmt: skip
+    when = {moment: tuple(one for story in stories for one in story.firing_at(moment)) for moment in moments}
+    return Case(alert, name, merged, when, interval, doubled, records, frozenset(kinds), rules)
 
 
 @dataclass(frozen=True)
@@ -137,16 +149,9 @@ def variants(cases: Iterable[Case]) -> Iterable[Case]:
     for case in cases:
         yield case
         twice = doubled(case.series)
-        fires = [number for number, (_, firing) in enumerate(looks(case)) if firing]
+        fires = [number for number, (_, firing) in enumerate(case.looks) if firing]
         if case.doubled and twice != case.series and fires:
-            first, *more = looks(case)[: fires[0] + 1]
-            name = f"{case.name}, scraped twice"
-            yield replace(case, name=name, series=twice, at=first[0], firing=first[1], more=tuple(more))
-
-
-def looks(case: Case) -> tuple[tuple[str, tuple[Firing, ...]], ...]:
-    """Every moment of a case with what fires then."""
-    return ((case.at, case.firing), *case.more)
+            yield replace(case, name=f"{case.name}, scraped twice", series=twice, when=dict(case.looks[: fires[0] + 1]))
 
 
 def doubled(series: Mapping[str, str]) -> dict[str, str]:
@@ -192,7 +197,7 @@ def _test(case: Case) -> dict[str, Any]:
                     {"exp_labels": dict(one.labels), "exp_annotations": dict(one.annotations)} for one in firing
                 ],
             }
-            for at, firing in looks(case)
+            for at, firing in case.looks
         ],
     }
 
@@ -216,13 +221,13 @@ def _sampled(record: Sampled) -> dict[str, Any]:
 def split_long(case: Case) -> Iterable[Case]:
     """The moments of the first hours apart from those after: promtool evaluates every rule of each minute until it looks."""
     first, last = (
-        tuple(look for look in looks(case) if (_minutes(look[0]) > LONG_MINUTES) is long) for long in (False, True)
+        {at: firing for at, firing in case.looks if (_minutes(at) > LONG_MINUTES) is long} for long in (False, True)
     )
     if case.interval != "1m" or not first or not last:
         yield case
         return
-    for (at, firing), *more in (first, last):
-        yield replace(case, at=at, firing=firing, more=tuple(more))
+    for when in (first, last):
+        yield replace(case, when=when)
 
 
 # moments times series, a fixed cost of each moment among them: about a second of promtool's time, and what is split at all
@@ -262,7 +267,7 @@ def documents(name: str, cases: Iterable[Case]) -> dict[str, Document]:
     for case in (part for whole in cases for part in split_long(whole)):
         recorded = not case.records or any(":" in selector.partition("{")[0] for selector in case.series)
         rules = case.rules or (name if name in RULESETS else "")
-        kind = "recorded" if recorded else "raw" if _minutes(case.at) <= LONG_MINUTES else "long"
+        kind = "recorded" if recorded else "raw" if _minutes(case.looks[0][0]) <= LONG_MINUTES else "long"
         found.setdefault((rules, case.alert, kind), []).append(case)
     made = {}
     for (rules, alert, kind), of_kind in found.items():

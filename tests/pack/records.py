@@ -1,20 +1,14 @@
 """What the recording rules that alerts rest on make of what was scraped: each number worked out by hand beside it."""
 
-from __future__ import annotations
-
 from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.records.traffic import workers
-from tests.pack.builders import Grows, buckets, counter, engine, held, of_model, target
+from tests.pack.builders import Grows, as_model, as_target, buckets, counter, engine, held, of_model, rounded, target
 from tests.pack.cases_ttft import slo_events
 from tests.pack.promtool import Sampled
 
 _TTFT = "time_to_first_token_seconds"
 _QUANTILE = "model:llm_serving_time_to_first_token_seconds:quantile_rate5m"
-_CHAT = '{model_name="chat", role="unified"}'
-
-
-def _rounded(expression: str) -> str:
-    return f"round({expression}, 0.0001)"
+_CHAT = as_model("chat")
 
 
 def _tokens(identity: str, phase: str, by: float, samples: int = 60) -> dict[str, str]:
@@ -35,15 +29,13 @@ _TRAFFIC = Sampled(
     },
     "12m30s",
     {
-        _rounded('target:llm_serving_phase_tokens:rate5m{target="chat-0"}'): {
-            '{target="chat-0", model_name="chat", role="unified", phase="prefill"}': 30
+        rounded('target:llm_serving_phase_tokens:rate5m{target="chat-0"}'): {as_target("chat-0", phase="prefill"): 30},
+        rounded('model:llm_serving_phase_tokens:rate5m{model_name="chat",role="unified"}'): {
+            as_model("chat", phase="prefill"): 60,
+            as_model("chat", phase="decode"): 5,
         },
-        _rounded('model:llm_serving_phase_tokens:rate5m{model_name="chat",role="unified"}'): {
-            '{model_name="chat", role="unified", phase="prefill"}': 60,
-            '{model_name="chat", role="unified", phase="decode"}': 5,
-        },
-        _rounded('model:llm_serving_tokens:rate5m{model_name="chat",role="unified"}'): {_CHAT: 65},
-        "target:llm_serving_requests_waiting:sum * 1": {'{target="chat-0", model_name="chat", role="unified"}': 5},
+        rounded('model:llm_serving_tokens:rate5m{model_name="chat",role="unified"}'): {_CHAT: 65},
+        "target:llm_serving_requests_waiting:sum * 1": {as_target("chat-0"): 5},
     },
 )
 
@@ -61,20 +53,18 @@ _QUANTILES = Sampled(
     "12m30s",
     {
         # p50: 100th of 200 = 1 s; p90: 180th = 1 + 4 x 80/90; p99: beyond the top edge, so that edge
-        _rounded(f'{_QUANTILE}{{model_name="chat"}}'): {
-            '{model_name="chat", role="unified", rank="p50"}': 1,
-            '{model_name="chat", role="unified", rank="p90"}': 4.5556,
-            '{model_name="chat", role="unified", rank="p95"}': 5,
-            '{model_name="chat", role="unified", rank="p99"}': 5,
+        rounded(f'{_QUANTILE}{{model_name="chat"}}'): {
+            as_model("chat", rank="p50"): 1,
+            as_model("chat", rank="p90"): 4.5556,
+            as_model("chat", rank="p95"): 5,
+            as_model("chat", rank="p99"): 5,
         },
         # 90th of 100 = 2.5 s
-        _rounded(f'{_QUANTILE}{{model_name="code",rank="p90"}}'): {
-            '{model_name="code", role="unified", rank="p90"}': 2.5
-        },
+        rounded(f'{_QUANTILE}{{model_name="code",rank="p90"}}'): {as_model("code", rank="p90"): 2.5},
         # 10 of 200; none of 100; of nothing there is no share
-        _rounded("model:llm_serving_time_to_first_token_seconds:above_top_edge_ratio_rate5m"): {
+        rounded("model:llm_serving_time_to_first_token_seconds:above_top_edge_ratio_rate5m"): {
             _CHAT: 0.05,
-            '{model_name="code", role="unified"}': 0,
+            as_model("code"): 0,
         },
     },
 )
@@ -90,12 +80,12 @@ _TEN_MINUTES = Sampled(
     "20m30s",
     {
         # 450th of 900: 2.5 + 2.5 x 150/600
-        _rounded(f'{_QUANTILE.replace("5m", "10m")}{{model_name="chat",rank="p50"}}'): {
-            '{model_name="chat", role="unified", rank="p50"}': 3.125
+        rounded(f'{_QUANTILE.replace("5m", "10m")}{{model_name="chat",rank="p50"}}'): {
+            as_model("chat", rank="p50"): 3.125
         },
-        _rounded(f'model:llm_serving_{_TTFT}_bucket:rate10m{{le="+Inf"}} * 600'): {
-            '{model_name="chat", role="unified", le="+Inf"}': 900,
-            '{model_name="born", role="unified", le="+Inf"}': 180,
+        rounded(f'model:llm_serving_{_TTFT}_bucket:rate10m{{le="+Inf"}} * 600'): {
+            as_model("chat", le="+Inf"): 900,
+            as_model("born", le="+Inf"): 180,
         },
     },
 )
@@ -124,20 +114,20 @@ _SLO = Sampled(
     # the sums are over whole five minutes, the last one until minute 70
     "71m30s",
     {
-        _within(f'{_EVENTS}5m{{model_name="chat"}}', 1500): {'{model_name="chat", role="unified", slo="ttft"}': 1},
-        _within(f'{_EVENTS}1h{{model_name="chat"}}', 18_000): {'{model_name="chat", role="unified", slo="ttft"}': 1},
-        _within(f'{_BAD}1h{{model_name="chat"}}', 900): {'{model_name="chat", role="unified", slo="ttft"}': 1},
-        _rounded('model:llm_serving_slo_bad:ratio_increase1h{model_name="chat"}'): {
-            '{model_name="chat", role="unified", slo="ttft"}': 0.05
+        _within(f'{_EVENTS}5m{{model_name="chat"}}', 1500): {as_model("chat", slo="ttft"): 1},
+        _within(f'{_EVENTS}1h{{model_name="chat"}}', 18_000): {as_model("chat", slo="ttft"): 1},
+        _within(f'{_BAD}1h{{model_name="chat"}}', 900): {as_model("chat", slo="ttft"): 1},
+        rounded('model:llm_serving_slo_bad:ratio_increase1h{model_name="chat"}'): {
+            as_model("chat", slo="ttft"): 0.05
         },
         # minutes 40 to 70
-        _within(f'{_EVENTS}1h{{model_name="born"}}', 1500): {'{model_name="born", role="unified", slo="ttft"}': 1},
+        _within(f'{_EVENTS}1h{{model_name="born"}}', 1500): {as_model("born", slo="ttft"): 1},
         # the minute of the restart counts nothing
-        _within(f'{_EVENTS}1h{{model_name="reborn"}}', 1180): {'{model_name="reborn", role="unified", slo="ttft"}': 1},
+        _within(f'{_EVENTS}1h{{model_name="reborn"}}', 1180): {as_model("reborn", slo="ttft"): 1},
         # increase() makes up for the minute between the two
-        _within(f'{_EVENTS}1h{{model_name="moved"}}', 6000): {'{model_name="moved", role="unified", slo="ttft"}': 1},
+        _within(f'{_EVENTS}1h{{model_name="moved"}}', 6000): {as_model("moved", slo="ttft"): 1},
         # less than a window is all that there is
-        _within(f'{_EVENTS}6h{{model_name="chat"}}', 21_000): {'{model_name="chat", role="unified", slo="ttft"}': 1},
+        _within(f'{_EVENTS}6h{{model_name="chat"}}', 21_000): {as_model("chat", slo="ttft"): 1},
     },
 )  # fmt: skip
 
@@ -168,17 +158,17 @@ _WORK = Sampled(
     },
     "12m30s",
     {
-        _rounded("target:llm_serving_reference_work:rate5m"): {
-            '{target="chat-0", model_name="chat", role="unified"}': 0.6,
-            '{target="chat-1", model_name="chat", role="unified"}': 0.3,
+        rounded("target:llm_serving_reference_work:rate5m"): {
+            as_target("chat-0"): 0.6,
+            as_target("chat-1"): 0.3,
         },
-        _rounded("model:llm_serving_reference_work_per_replica:rate5m"): {_CHAT: 0.6},
-        _rounded("model:llm_serving_reference_work_per_replica:rate5m_waiting"): {_CHAT: 0.6},
+        rounded("model:llm_serving_reference_work_per_replica:rate5m"): {_CHAT: 0.6},
+        rounded("model:llm_serving_reference_work_per_replica:rate5m_waiting"): {_CHAT: 0.6},
     },
 )  # fmt: skip
 _SETTLED = Sampled(
     "half an hour later both have settled", _WORK.series, "38m30s",
-    {_rounded("model:llm_serving_reference_work_per_replica:rate5m"): {_CHAT: 0.45}}, doubled=False,
+    {rounded("model:llm_serving_reference_work_per_replica:rate5m"): {_CHAT: 0.45}}, doubled=False,
 )  # fmt: skip
 
 _H100 = 'gpu_name="NVIDIA H100 80GB HBM3"'
@@ -212,7 +202,7 @@ _BANDWIDTH = Sampled(
     "12m30s",
     {
         # 3 of 6 by gpm; gpm of the second is suspect: 2 of 6 by model
-        _rounded("model_gpu:llm_serving_bandwidth_ceiling:ratio"): {
+        rounded("model_gpu:llm_serving_bandwidth_ceiling:ratio"): {
             f'{{model_name="chat", role="unified", {_H100}, source="gpm"}}': 0.5,
             f'{{model_name="chat", role="unified", {_H100}, source="model"}}': 0.3333,
         },
@@ -236,7 +226,7 @@ _TARGETS = Sampled(
         "model:llm_serving_targets:count * 1": {_CHAT: 4},
         "model:llm_serving_ready_replicas:sum * 1": {_CHAT: 2},
         "model:llm_serving_desired_replicas:max * 1": {_CHAT: 5},
-        "target:llm_serving_down:min * 1 == 1": {'{target="chat-1", model_name="chat", role="unified"}': 1},
+        "target:llm_serving_down:min * 1 == 1": {as_target("chat-1"): 1},
     },
     doubled=False,
 )
@@ -256,9 +246,9 @@ _LIMITED = Sampled(
     "12m",
     {
         "model:llm_serving_limiter:count * 1": {
-            '{model_name="chat", role="unified", state="bandwidth"}': 2,
-            '{model_name="chat", role="unified", state="overhead"}': 1,
-            '{model_name="chat", role="unified", state="starved"}': 0,
+            as_model("chat", state="bandwidth"): 2,
+            as_model("chat", state="overhead"): 1,
+            as_model("chat", state="starved"): 0,
         }
     },
 )
@@ -343,7 +333,7 @@ _VIEWS = Sampled(
     "12m",
     {
         "target:llm_serving_state:max * 1": {'{target="chat-0", state="ready"}': 1},
-        _rounded('target:llm_serving_scrape_failures:increase5m{reason!=""}'): {
+        rounded('target:llm_serving_scrape_failures:increase5m{reason!=""}'): {
             '{target="chat-0", stage="scrape", reason="tls"}': 10
         },
         'sum by (target, stage) (round(target:llm_serving_scrape_failures:increase5m{reason=""}))': {
@@ -354,19 +344,19 @@ _VIEWS = Sampled(
             '{gpu="GPU-1", gpu_name="H100", node="n1", reason="hw_thermal_slowdown"}': 1
         },
         "gpu:llm_serving_gpu_memory_used:ratio * 1": {'{gpu="GPU-1", gpu_name="H100", node="n1"}': 0.25},
-        "model:llm_serving_gpu_memory_bytes_estimate:sum * 1": {'{model_name="chat", role="unified", part="kv"}': 42},
+        "model:llm_serving_gpu_memory_bytes_estimate:sum * 1": {as_model("chat", part="kv"): 42},
         "engine:llm_serving_bandwidth_ceiling_ratio:max * 1": {
             '{target="chat-0", model_name="chat", engine="0", role="unified", source="gpm"}': 0.5
         },
         "engine:llm_serving_achieved_bandwidth_bytes_per_second:max / 1e9": {
             '{target="chat-0", model_name="chat", engine="0", role="unified", source="gpm"}': 1000
         },
-        "model:llm_serving_step_bytes_mean:avg * 1": {'{model_name="chat", role="unified", part="weights"}': 15},
+        "model:llm_serving_step_bytes_mean:avg * 1": {as_model("chat", part="weights"): 15},
         # the edges that both have
-        _rounded("model:llm_serving_request_prompt_tokens_bucket:rate5m"): {
-            '{model_name="chat", role="unified", le="1.0"}': 3,
-            '{model_name="chat", role="unified", le="5.0"}': 3,
-            '{model_name="chat", role="unified", le="+Inf"}': 3,
+        rounded("model:llm_serving_request_prompt_tokens_bucket:rate5m"): {
+            as_model("chat", le="1.0"): 3,
+            as_model("chat", le="5.0"): 3,
+            as_model("chat", le="+Inf"): 3,
         },
     },
 )
@@ -390,18 +380,15 @@ _ROUTED = Sampled(
     },
     "12m30s",
     {
-        _rounded('model:llm_serving_phase_tokens:rate5m{model_name="tiny"}'): {
-            '{model_name="tiny", role="unified", phase="decode"}': 351.0667,
+        rounded('model:llm_serving_phase_tokens:rate5m{model_name="tiny"}'): {
+            as_model("tiny", phase="decode"): 351.0667,
             '{model_name="tiny", role="frontend", phase="decode"}': 351.0667,
         },
-        _rounded(workers(Dialect(), "model:llm_serving_phase_tokens:rate5m")): {
-            '{model_name="tiny", role="unified", phase="decode"}': 351.0667
+        rounded(workers(Dialect(), "model:llm_serving_phase_tokens:rate5m")): {
+            as_model("tiny", phase="decode"): 351.0667
         },
-        "model:llm_serving_ready_replicas:sum * 1": {'{model_name="tiny", role="unified"}': 2},
-        "model:llm_serving_requests_waiting:sum * 1": {
-            '{model_name="tiny", role="unified"}': 2,
-            '{model_name="tiny", role="frontend"}': 7,
-        },
+        "model:llm_serving_ready_replicas:sum * 1": {as_model("tiny"): 2},
+        "model:llm_serving_requests_waiting:sum * 1": {as_model("tiny"): 2, '{model_name="tiny", role="frontend"}': 7},
     },
 )
 
@@ -436,7 +423,7 @@ _SAME_HOUR = Sampled(
     },
     "180h2m",
     {
-        "model:llm_serving_tokens:same_hour_median7d * 1": {_CHAT: 40, '{model_name="three", role="unified"}': 50},
+        "model:llm_serving_tokens:same_hour_median7d * 1": {_CHAT: 40, as_model("three"): 50},
         "model:llm_serving_tokens:same_hour_week_ago * 1": {_CHAT: 70},
     },
     interval="5m",
@@ -467,14 +454,11 @@ _WEEK = Sampled(
     },
     "96h2m",
     {
-        _rounded("model:llm_serving_reference_work_per_replica:p90_7d"): {
-            _CHAT: 0.8,
-            '{model_name="enough", role="unified"}': 0.8,
-        },
-        _rounded("model_gpu:llm_serving_bandwidth_ceiling:median7d"): {
+        rounded("model:llm_serving_reference_work_per_replica:p90_7d"): {_CHAT: 0.8, as_model("enough"): 0.8},
+        rounded("model_gpu:llm_serving_bandwidth_ceiling:median7d"): {
             f'{{model_name="chat", role="unified", {_H100}, source="gpm"}}': 0.6
         },
-        _rounded("model:llm_serving_prefix_cache_hit:median7d"): {_CHAT: 0.6},
+        rounded("model:llm_serving_prefix_cache_hit:median7d"): {_CHAT: 0.6},
     },
     interval="5m",
     doubled=False,

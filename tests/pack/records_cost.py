@@ -1,10 +1,8 @@
 """What the recording rules of cost make of counters: each number worked out by hand beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
-from tests.pack.builders import NOTHING, Grows, counter, engine, held, of_model, told
+from tests.pack.builders import NOTHING, Grows, as_model, as_target, counter, engine, held, of_model, rounded, told
 from tests.pack.cases_ttft import slo_events
 from tests.pack.promtool import Sampled, attach_rules, document, rule_files
 
@@ -14,10 +12,6 @@ DAY = 24 * HOUR
 _COST = "target:llm_serving_cost_usd:increase1h"
 _MILLION = "model:llm_serving_cost_usd_per_million_tokens"
 _H100 = 'rate="h100",method="roofline"'
-
-
-def _rounded(expression: str) -> str:
-    return f"round({expression}, 0.0001)"
 
 
 def _spent(identity: str, samples: int = 80, rate: str = _H100, **by_phase: float) -> dict[str, str]:
@@ -37,18 +31,8 @@ def _tokens(identity: str, prompt: float, prefill: float, decode: float) -> dict
     return _counts(identity, prompt_tokens=prompt, prefill_tokens=prefill, decode_tokens=decode)
 
 
-def _of(target: str, model: str = "chat", **more: str) -> str:
-    labels = {"target": target, "model_name": model, "role": "unified", **more}
-    return "{" + ", ".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
-
-
-def _model(model: str, **more: str) -> str:
-    labels = {"model_name": model, "role": "unified", **more}
-    return "{" + ", ".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
-
-
 def _by_phase(target: str, **usd: float) -> Mapping[str, float]:
-    return {_of(target, phase=phase, rate="h100", method="roofline"): value for phase, value in usd.items()}
+    return {as_target(target, phase=phase, rate="h100", method="roofline"): value for phase, value in usd.items()}
 
 
 def _replicas(model: str, present: float, bare: float | None, reserved: float | None) -> dict[str, str]:
@@ -113,84 +97,84 @@ _SPEND = Sampled(
     }),
     "6h32m",
     {
-        _rounded(f'{_COST}{{model_name="chat"}}'): {
+        rounded(f'{_COST}{{model_name="chat"}}'): {
             **_by_phase("chat-0", prefill=0.24, decode=0.48, idle=0.72, down=0),
             **_by_phase("chat-1", prefill=0.12, decode=0.24, idle=0.12, down=0.48),
             **_by_phase("before-0", idle=0),
         },
-        _rounded('target:llm_serving_gpu_seconds:increase1h{target="chat-0"}'): {
-            _of("chat-0", state="busy", rate="h100"): 4800,
-            _of("chat-0", state="idle", rate="h100"): 2400,
+        rounded('target:llm_serving_gpu_seconds:increase1h{target="chat-0"}'): {
+            as_target("chat-0", state="busy", rate="h100"): 4800,
+            as_target("chat-0", state="idle", rate="h100"): 2400,
         },
-        _rounded('sum by (target) (target:llm_serving_gpu_seconds:increase1h{rate=""})'): {'{target="chat-2"}': 3600},
+        rounded('sum by (target) (target:llm_serving_gpu_seconds:increase1h{rate=""})'): {'{target="chat-2"}': 3600},
         # 1.44 + 0.96 + 0.12 + 1.2, and 0.36 of energy
-        _rounded("fleet:llm_serving_cost_usd:increase1h"): {"{}": 4.08},
-        _rounded('model:llm_serving_cost_usd:increase1h{model_name="chat"}'): {
-            _model("chat", phase="prefill"): 0.36,
-            _model("chat", phase="decode"): 0.72,
-            _model("chat", phase="idle"): 0.84,
-            _model("chat", phase="down"): 0.48,
+        rounded("fleet:llm_serving_cost_usd:increase1h"): {"{}": 4.08},
+        rounded('model:llm_serving_cost_usd:increase1h{model_name="chat"}'): {
+            as_model("chat", phase="prefill"): 0.36,
+            as_model("chat", phase="decode"): 0.72,
+            as_model("chat", phase="idle"): 0.84,
+            as_model("chat", phase="down"): 0.48,
         },
-        _rounded("target:llm_serving_energy_joules:increase1h"): {_of("chat-0"): 1.2e6},
-        _rounded("target:llm_serving_energy_cost_usd:increase1h"): {_of("chat-0"): 0.36},
-        _rounded("target:llm_serving_carbon_grams:increase1h"): {_of("chat-0"): 120},
-        _rounded("target:llm_serving_prefix_cache_savings_usd:increase1h"): {_of("chat-0"): 0.06},
-        _rounded('target:llm_serving_phase_tokens:increase1h{target="chat-0"}'): {
-            _of("chat-0", phase="prefill"): 600_000,
-            _of("chat-0", phase="decode"): 120_000,
+        rounded("target:llm_serving_energy_joules:increase1h"): {as_target("chat-0"): 1.2e6},
+        rounded("target:llm_serving_energy_cost_usd:increase1h"): {as_target("chat-0"): 0.36},
+        rounded("target:llm_serving_carbon_grams:increase1h"): {as_target("chat-0"): 120},
+        rounded("target:llm_serving_prefix_cache_savings_usd:increase1h"): {as_target("chat-0"): 0.06},
+        rounded('target:llm_serving_phase_tokens:increase1h{target="chat-0"}'): {
+            as_target("chat-0", phase="prefill"): 600_000,
+            as_target("chat-0", phase="decode"): 120_000,
         },
-        _rounded('target:llm_serving_prompt_tokens:increase1h{target="chat-1"}'): {_of("chat-1"): 480_000},
-        _rounded("target:llm_serving_cached_prompt_tokens:increase1h"): {_of("chat-0"): 360_000},
-        _rounded("target:llm_serving_requests_finished:increase1h"): {_of("chat-0"): 1260},
-        _rounded("target:llm_serving_slo_events:increase1h"): {
-            _of("chat-0", slo="ttft", outcome="good"): 2160,
-            _of("chat-0", slo="ttft", outcome="bad"): 240,
+        rounded('target:llm_serving_prompt_tokens:increase1h{target="chat-1"}'): {as_target("chat-1"): 480_000},
+        rounded("target:llm_serving_cached_prompt_tokens:increase1h"): {as_target("chat-0"): 360_000},
+        rounded("target:llm_serving_requests_finished:increase1h"): {as_target("chat-0"): 1260},
+        rounded("target:llm_serving_slo_events:increase1h"): {
+            as_target("chat-0", slo="ttft", outcome="good"): 2160,
+            as_target("chat-0", slo="ttft", outcome="bad"): 240,
         },
         # 1.44 and 2.88 of 4.32 bear 8.64; 0.72 and 1.44 of 2.16 bear 5.76; all four together are the spend of 14.4
-        _rounded("target:llm_serving_allocated_cost_usd:increase6h{model_name=\"chat\"}"): {
-            _of("chat-0", phase="prefill"): 2.88,
-            _of("chat-0", phase="decode"): 5.76,
-            _of("chat-1", phase="prefill"): 1.92,
-            _of("chat-1", phase="decode"): 3.84,
+        rounded("target:llm_serving_allocated_cost_usd:increase6h{model_name=\"chat\"}"): {
+            as_target("chat-0", phase="prefill"): 2.88,
+            as_target("chat-0", phase="decode"): 5.76,
+            as_target("chat-1", phase="prefill"): 1.92,
+            as_target("chat-1", phase="decode"): 3.84,
         },
-        _rounded('sum(target:llm_serving_cost_usd:increase6h{model_name="chat"})'): {"{}": 14.4},
+        rounded('sum(target:llm_serving_cost_usd:increase6h{model_name="chat"})'): {"{}": 14.4},
         # 3.6 + 1.8, 0.72 + 0.36, and 5.76 + 2.88 + 1.08 million
-        _rounded('model:llm_serving_priced_tokens:increase6h{model_name="chat"}'): {
-            _model("chat", phase="prefill"): 5.4e6,
-            _model("chat", phase="decode"): 1.08e6,
-            _model("chat", phase="blended"): 9.72e6,
+        rounded('model:llm_serving_priced_tokens:increase6h{model_name="chat"}'): {
+            as_model("chat", phase="prefill"): 5.4e6,
+            as_model("chat", phase="decode"): 1.08e6,
+            as_model("chat", phase="blended"): 9.72e6,
         },
-        _rounded(f'{_MILLION}:ratio6h{{model_name="chat"}}'): {
-            _model("chat", phase="prefill", basis="busy"): 0.4,  # 2.16 / 5.4
-            _model("chat", phase="decode", basis="busy"): 4,  # 4.32 / 1.08
-            _model("chat", phase="blended", basis="busy"): 0.6667,  # 6.48 / 9.72
-            _model("chat", phase="prefill", basis="allocated"): 0.8889,  # 4.8 / 5.4
-            _model("chat", phase="decode", basis="allocated"): 8.8889,  # 9.6 / 1.08
-            _model("chat", phase="blended", basis="allocated"): 1.4815,  # 14.4 / 9.72
+        rounded(f'{_MILLION}:ratio6h{{model_name="chat"}}'): {
+            as_model("chat", phase="prefill", basis="busy"): 0.4,  # 2.16 / 5.4
+            as_model("chat", phase="decode", basis="busy"): 4,  # 4.32 / 1.08
+            as_model("chat", phase="blended", basis="busy"): 0.6667,  # 6.48 / 9.72
+            as_model("chat", phase="prefill", basis="allocated"): 0.8889,  # 4.8 / 5.4
+            as_model("chat", phase="decode", basis="allocated"): 8.8889,  # 9.6 / 1.08
+            as_model("chat", phase="blended", basis="allocated"): 1.4815,  # 14.4 / 9.72
         },
         # not a token for nothing: of which phase the time was is not known, that it was paid for is
-        _rounded(f'{_MILLION}:ratio6h{{model_name="lost"}}'): {_model("lost", phase="blended", basis="allocated"): 5},
-        _rounded(f'{_MILLION}:ratio6h{{model_name="small",phase="blended",basis="allocated"}}'): {
-            _model("small", phase="blended", basis="allocated"): 0.8
+        rounded(f'{_MILLION}:ratio6h{{model_name="lost"}}'): {as_model("lost", phase="blended", basis="allocated"): 5},
+        rounded(f'{_MILLION}:ratio6h{{model_name="small",phase="blended",basis="allocated"}}'): {
+            as_model("small", phase="blended", basis="allocated"): 0.8
         },
         # of less than a million tokens nothing is compared
-        _rounded(f"{_MILLION}:ratio6h_compared"): {_model("chat"): 1.4815, _model("lost"): 5},
+        rounded(f"{_MILLION}:ratio6h_compared"): {as_model("chat"): 1.4815, as_model("lost"): 5},
         # the day has had six hours so far
-        _rounded('model:llm_serving_cost_usd:increase1d{model_name="chat",phase="idle"}'): {_model("chat", phase="idle"): 5.04},
+        rounded('model:llm_serving_cost_usd:increase1d{model_name="chat",phase="idle"}'): {as_model("chat", phase="idle"): 5.04},
         # 5.04 of 14.4, 0 of 0.72 is not there because nothing idle was ever counted, 0 of 7.2
-        _rounded("model:llm_serving_idle_cost:ratio1d"): {_model("chat"): 0.35, _model("lost"): 0},
+        rounded("model:llm_serving_idle_cost:ratio1d"): {as_model("chat"): 0.35, as_model("lost"): 0},
         # 5.04 of 14.4 + 0.72 + 7.2
-        _rounded("fleet:llm_serving_idle_cost:ratio1d"): {"{}": 0.2258},
+        rounded("fleet:llm_serving_idle_cost:ratio1d"): {"{}": 0.2258},
         # 1.44 + 0.96 of two; the third has no price, and the one before serves another model
-        _rounded('model:llm_serving_replica_cost_usd:mean1h{model_name="chat"}'): {_model("chat"): 1.2},
-        _rounded('model:llm_serving_present_replicas:avg1h{model_name="chat"}'): {_model("chat"): 4},
-        _rounded('model:llm_serving_required_replicas:max1h{model_name="chat"}'): {
-            _model("chat", reserve="none"): 2,
-            _model("chat", reserve="nodes"): 3,
+        rounded('model:llm_serving_replica_cost_usd:mean1h{model_name="chat"}'): {as_model("chat"): 1.2},
+        rounded('model:llm_serving_present_replicas:avg1h{model_name="chat"}'): {as_model("chat"): 4},
+        rounded('model:llm_serving_required_replicas:max1h{model_name="chat"}'): {
+            as_model("chat", reserve="none"): 2,
+            as_model("chat", reserve="nodes"): 3,
         },
         # one of four more than needed; none of two, where not even the reserve runs; unknown is not 0
-        _rounded("model:llm_serving_overprovisioned_cost_usd:sum1h"): {_model("chat"): 1.2, _model("small"): 0},
-        _rounded("model:llm_serving_reserve_cost_usd:sum1h"): {_model("chat"): 1.2, _model("small"): 0},
+        rounded("model:llm_serving_overprovisioned_cost_usd:sum1h"): {as_model("chat"): 1.2, as_model("small"): 0},
+        rounded("model:llm_serving_reserve_cost_usd:sum1h"): {as_model("chat"): 1.2, as_model("small"): 0},
     },
     interval=EVERY,
 )  # fmt: skip
@@ -237,21 +221,21 @@ _EXPORTERS = Sampled(
     "6h32m",
     {
         # 1.2 and 1.2 USD of an hour that was worth 1.2: everybody is believed by half
-        _rounded(f'{_COST}{{model_name="pair"}}'): {
-            _of("pair-0", "pair", phase=phase, rate="h100", method="roofline"): usd
+        rounded(f'{_COST}{{model_name="pair"}}'): {
+            as_target("pair-0", "pair", phase=phase, rate="h100", method="roofline"): usd
             for phase, usd in (("down", 0.6), ("decode", 0.36), ("idle", 0.24))
         },
-        _rounded(f'sum({_COST}{{target="blind-0"}})'): {"{}": 1.2},
+        rounded(f'sum({_COST}{{target="blind-0"}})'): {"{}": 1.2},
         # 1.2 and 1.44: everybody is believed by half
-        _rounded(f'sum({_COST}{{model_name="rates"}})'): {"{}": 1.32},
+        rounded(f'sum({_COST}{{model_name="rates"}})'): {"{}": 1.32},
         # one after the other: all of the hour but the five minutes in between
         f'abs(sum({_COST}{{model_name="moved"}}) / 1.15 - 1) < bool 0.05': {"{}": 1},
-        _rounded(f'sum({_COST}{{model_name="late"}})'): {"{}": 1.2},
+        rounded(f'sum({_COST}{{model_name="late"}})'): {"{}": 1.2},
         _near(f'sum({_COST}{{model_name="again"}})', 1.1): {"{}": 1},
-        _rounded(f'sum({_COST}{{model_name="wide"}})'): {"{}": 1.2},
+        rounded(f'sum({_COST}{{model_name="wide"}})'): {"{}": 1.2},
         # no series now; of the six hours the first has its 0.6, and half a step that increase() adds at the end
-        _rounded(f'sum({_COST}{{model_name="gone"}})'): {},
-        _rounded('sum(target:llm_serving_cost_usd:increase6h{model_name="gone"})'): {"{}": 0.65},
+        rounded(f'sum({_COST}{{model_name="gone"}})'): {},
+        rounded('sum(target:llm_serving_cost_usd:increase6h{model_name="gone"})'): {"{}": 0.65},
     },
     interval=EVERY,
     doubled=False,
@@ -356,13 +340,13 @@ _ONE_CARD = Sampled(
     }),
     "6h32m",
     {
-        _rounded("fleet:llm_serving_cost_usd:increase1h"): {"{}": 3.6},
-        _rounded("sum(target:llm_serving_cost_usd:increase1h)"): {"{}": 3.6},
-        _rounded("sum by (model_name) (model:llm_serving_cost_usd:increase1h)"): {'{model_name="chat"}': 2.7, '{model_name="code"}': 0.9},
-        _rounded("sum(target:llm_serving_gpu_seconds:increase1h)"): {"{}": 3600},
-        _rounded("sum(target:llm_serving_energy_joules:increase1h)"): {"{}": 2.4e6},
+        rounded("fleet:llm_serving_cost_usd:increase1h"): {"{}": 3.6},
+        rounded("sum(target:llm_serving_cost_usd:increase1h)"): {"{}": 3.6},
+        rounded("sum by (model_name) (model:llm_serving_cost_usd:increase1h)"): {'{model_name="chat"}': 2.7, '{model_name="code"}': 0.9},
+        rounded("sum(target:llm_serving_gpu_seconds:increase1h)"): {"{}": 3600},
+        rounded("sum(target:llm_serving_energy_joules:increase1h)"): {"{}": 2.4e6},
         # idle: 0.09 of 0.3
-        _rounded("fleet:llm_serving_idle_cost:ratio1d"): {"{}": 0.3},
+        rounded("fleet:llm_serving_idle_cost:ratio1d"): {"{}": 0.3},
     },
     interval=EVERY,
 )  # fmt: skip
@@ -404,11 +388,11 @@ _WEEK = Sampled(
     },
     "96h2m",
     {
-        f"{_MILLION}:median7d * 1": {_model("chat"): 2.5},
-        _rounded("fleet:llm_serving_cost_usd_per_hour:avg7d"): {"{}": 5.3699},
-        _rounded("model:llm_serving_idle_cost:ratio1d"): {_model("chat"): 0.75, _model("busy"): 0.2},
+        f"{_MILLION}:median7d * 1": {as_model("chat"): 2.5},
+        rounded("fleet:llm_serving_cost_usd_per_hour:avg7d"): {"{}": 5.3699},
+        rounded("model:llm_serving_idle_cost:ratio1d"): {as_model("chat"): 0.75, as_model("busy"): 0.2},
         # 4 of 9
-        _rounded("fleet:llm_serving_idle_cost:ratio1d"): {"{}": 0.4444},
+        rounded("fleet:llm_serving_idle_cost:ratio1d"): {"{}": 0.4444},
     },
     interval=EVERY,
     doubled=False,
@@ -431,7 +415,7 @@ _PAST_HOUR = Sampled(
         **_hourly("two", None, None, None, None, None, 60, 50, 0),
     },
     "180h2m",
-    {"model:llm_serving_tokens:past_hour_median7d * 1": {_model("chat"): 40, _model("three"): 50}},
+    {"model:llm_serving_tokens:past_hour_median7d * 1": {as_model("chat"): 40, as_model("three"): 50}},
     interval=EVERY,
     doubled=False,
 )

@@ -4,8 +4,6 @@ A set says what may be evaluated: over series that stand for what other groups r
 what its questions rest on (narrowing.py).
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -168,17 +166,18 @@ def group_order(rules: str) -> list[str]:
 @cache
 def _group_names(settings: str) -> tuple[str, ...]:
     # every case asks while it is collected: without the text of the files, which takes ten times as long
-    groups = rule_groups(_read_settings(settings))
+    groups = rule_groups(read_settings_text(settings))
     return tuple(group.name for kind in (RECORDS, ALERTS) for group in groups[kind])
 
 
 @cache
 def _all_groups(settings: str) -> dict[str, list[dict[str, Any]]]:
-    files = rule_files(_read_settings(settings))
+    files = rule_files(read_settings_text(settings))
     return {kind: load_yaml(files[f"{kind}.yml"])["groups"] for kind in (RECORDS, ALERTS)}
 
 
-def _read_settings(settings: str) -> Settings:
+def read_settings_text(settings: str) -> Settings:
+    """Settings out of YAML, the defaults for ""."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "settings.yml")
         path.write_text(settings, encoding="utf-8")

@@ -1,7 +1,5 @@
 """What recording rules yield, as promtool unit tests: many fleets in one history, told apart by the model's name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +30,21 @@ class Fleet:
 def is_(record: str, value: float | None, **labels: str) -> Expected:
     """`is_("model:llm_serving_n1_sufficient:bool", 1)`."""
     return Expected(record, value, labels)
+
+
+def are(values: Mapping[str, float | None]) -> tuple[Expected, ...]:
+    """Records without labels of their own, by name."""
+    return tuple(is_(record, value) for record, value in values.items())
+
+
+def by_resource(record: str, **values: float | None) -> tuple[Expected, ...]:
+    """The record's value of each resource."""
+    return tuple(is_(record, value, resource=resource) for resource, value in values.items())
+
+
+def by_reserve(record: str, **values: float | None) -> tuple[Expected, ...]:
+    """The record's value with each reserve."""
+    return tuple(is_(record, value, reserve=reserve) for reserve, value in values.items())
 
 
 def document(fleets: Iterable[Fleet], rules: str, at: str, every: str = "1m") -> str:

@@ -1,7 +1,5 @@
 """What an exporter showed of a simulated fleet, as promtool takes it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """promtool judges every case."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.render import ALERTS as ALERT_RULES
 from llm_serving_alerts.rules import Check
+from tests.pack.builders import read_rules
 from tests.pack.judging import asked_alerts, kind_of, verdict
 from tests.pack.promtool import RENDERED, Document, Kind, split_quick, weigh
 from tests.pack.rulesets import alerts_left_out
@@ -70,6 +69,20 @@ def test_an_alert_has_every_kind_of_case_but_those_that_it_may_lack(alert: str) 
     shown = {kind for cases in CHECKS.values() for case in cases if case.alert == alert for kind in case.kinds}
     lacks = {kind for kinds in MAY_LACK.get(alert, {}).values() for kind in kinds}
     assert shown == set(Kind) - lacks
+
+
+@pytest.mark.parametrize("rules", ["drill", "clusters"])
+def test_an_alerts_link_asks_for_labels_that_it_has(rules: str) -> None:
+    """Of some case: what a firing alert has not is asked for as nothing."""
+    has: dict[str, set[str]] = {}
+    for case in (case for cases in CHECKS.values() for case in cases):
+        for _, firing in case.looks:
+            has.setdefault(f"LLMServing{case.alert}", {"cluster"}).update(
+                label for one in firing for label in one.labels
+            )
+    for alert, tiers in read_rules(rules).items():
+        for rule in tiers.values():
+            assert set(re.findall(r"\$labels\.(\w+) \| urlquery", rule.annotations["dashboard"])) <= has[alert], alert
 
 
 DOCUMENTS = all_documents()

@@ -3,8 +3,6 @@
 All of them stand beside one another in one history, each in a cluster of its own that the rules tell apart.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache

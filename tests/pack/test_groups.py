@@ -1,7 +1,5 @@
 """Replicas over several nodes in the rules: two groups of two nodes with eight GPUs each, by one exporter or by one a node."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the home dashboard says in each situation: asked of promtool's Prometheus."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

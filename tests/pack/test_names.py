@@ -1,7 +1,5 @@
 """Every series that a rule reads is published by somebody: the catalogue, another rule, or one of the declared others."""
 
-from __future__ import annotations
-
 import re
 
 from llm_serving_alerts.external import EXTERNALS

@@ -1,7 +1,5 @@
 """A test rests on the rules that its questions name and on those that these read, however they name them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

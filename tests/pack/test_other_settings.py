@@ -1,7 +1,5 @@
 """Rules of settings other than the defaults, judged by promtool as well."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -60,34 +58,23 @@ def in_eu(alert: Firing, prefix: str = "eu llm ") -> Firing:
 def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_model_in_another(tmp_path: Path) -> None:
     down = firing(
         "TargetsDown",
-        "critical",
-        "exporter",
         {"model_name": "chat", "role": "unified"},
         "chat (unified): 100% of its replicas are down",
         "Replicas wanted: unknown, known: 1. 100% of them do not answer, neither loading nor asleep.",
-        "look for what they share: node pool, registry, weights, network",
-        "var-model_name=chat&var-role=unified",
     )
     burn = firing(
         "SLOBurn",
-        "critical",
-        "slo",
         {"model_name": "chat", "role": "unified", "slo": "errors"},
         "chat (unified): errors burns its budget 20 times too fast",
         "At this rate the error budget of 30d is spent 20 times too fast; bad events: over 1h 2%, over 1d 2%.",
-        "errors: read the server's log; latencies: look at batch and KV usage",
-        "var-model_name=chat&var-role=unified",
+        severity="critical",
     )
     lost = firing(
         "SignalLost",
-        "warning",
-        "exporter",
         {"model_name": "chat", "role": "unified", "runtime": "vllm"},
         "chat (unified), vllm: signals lost that all replicas had: 1",
         "Of 1 replicas: version 0.32.0 lacks engine_steps_total (not_exported) on 1; alerts and panels that depend on them are silent, not "
         "green.",
-        "compare versions and flags of the replicas with those of before",
-        "var-model_name=chat&var-role=unified",
     )
     available = 'llm_serving_signal_available{target="chat-0",signal="engine_steps_total",reason='
 
@@ -108,10 +95,9 @@ def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_mod
                 "TargetsDown",
                 "one of two clusters",
                 world(target("chat", "", (12, "ready"), (38, "down")), target("chat")),
-                "20m",
-                (in_eu(down),),
+                {"20m": in_eu(down)},
             ),
-            Case("SLOBurn", "one of two clusters", world(events(98, 2), events(1000, 0)), "12m", (in_eu(burn),)),
+            Case("SLOBurn", "one of two clusters", world(events(98, 2), events(1000, 0)), {"12m": in_eu(burn)}),
             Case(
                 "SignalLost",
                 "one of two clusters",
@@ -123,8 +109,7 @@ def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_mod
                     },
                     {**target("chat"), f'{available}""}}': held((42, 1))},
                 ),
-                "33m",
-                (in_eu(lost),),
+                {"33m": in_eu(lost)},
             ),
         ),
     )
@@ -285,14 +270,10 @@ def test_each_cluster_has_its_own_spend_and_its_own_budget(tmp_path: Path) -> No
 
     fires = firing(
         "BudgetExceeded",
-        "warning",
-        "cost",
         {},
         "a month at this pace costs 2190 USD, more than the budget",
         "The last 7 days make 2190 USD in a month of 730 hours, GPU time and energy. The budget is 2000 USD. Hours of the week that were "
         "seen: 4.",
-        "see which model grew, and what of it is idle",
-        "",
     )
     # the budget is of all namespaces
     eu = {
@@ -308,8 +289,7 @@ def test_each_cluster_has_its_own_spend_and_its_own_budget(tmp_path: Path) -> No
                 "BudgetExceeded",
                 "3 USD an hour of 2000 a month, and 2 of 1900; together 3650 would be above both",
                 {**spent("eu", 3, 2000), **spent("us", 2, 1900)},
-                "4h32m",
-                (Firing({"cluster": "eu", **fires.labels}, {**fires.annotations, **eu}),),
+                {"4h32m": Firing({"cluster": "eu", **fires.labels}, {**fires.annotations, **eu})},
                 interval="5m",
             ),
         ),

@@ -1,7 +1,5 @@
 """What panels show in the place of alerts that notified nobody, and of checks that nobody knows: asked of promtool's Prometheus."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Recorded throughput, hit rate and latency quantiles against what a simulated fleet counted itself, within 2 %."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from itertools import accumulate
 from pathlib import Path

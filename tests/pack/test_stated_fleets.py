@@ -1,8 +1,6 @@
 """What is stated of a model and does not say of which fleet, and targets that do not say to which fleet they belong: stored by several
 scrapes, nothing false is said of either, and a ticket says what to write."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Nothing is doubled, and nothing false fires.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The verdict of each check, as promtool evaluates the rules: what turns it, what does not, and where nobody knows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from llm_serving_alerts.rules import Check
 from llm_serving_alerts.settings_file import read_settings
 from tests.pack.builders import held
 from tests.pack.judging import ask, expect
-from tests.pack.promtool import Case, looks
+from tests.pack.promtool import Case
 from tests.pack.rulesets import RULESETS, belongs, keep_groups
 from tests.pack.write import CHECKS
 from tests.support.quick import keep_quick
@@ -51,7 +49,7 @@ def loudest(check: Check) -> Case:
         (-LOUDNESS[one.labels["severity"]], number)
         for number, case in enumerate(CHECKS[check.value])
         if case.interval == "1m"
-        for _, found in looks(case)
+        for _, found in case.looks
         for one in found
     ]
     return CHECKS[check.value][min(firing)[1]]
@@ -71,7 +69,7 @@ def of_case(folder: Path, check: Check, case: Case, settings: str = "") -> dict[
 def test_an_alert_of_each_of_the_five_checks_turns_its_verdict(tmp_path: Path, check: Check) -> None:
     case = loudest(check)
     asked: dict[Any, Any] = {}
-    for at, found in looks(case):
+    for at, found in case.looks:
         by_model: dict[tuple[str, str], int] = {}
         for one in found:
             of = one.labels["model_name"], one.labels["role"]
@@ -88,7 +86,7 @@ def test_an_alert_of_each_of_the_five_checks_turns_its_verdict(tmp_path: Path, c
 @pytest.mark.parametrize("check", [Check.KV, Check.TAIL])
 def test_a_ticket_that_the_settings_make_a_page_turns_it_red(tmp_path: Path, check: Check) -> None:
     case = loudest(check)
-    at, (one, *_) = next((at, found) for at, found in looks(case) if found)
+    at, (one, *_) = next((at, found) for at, found in case.looks if found)
     groups = of_case(tmp_path, check, case, f"alerts: {{{case.alert}: {{severity: critical}}}}")
     of = f'check="{check.value}",model_name="{one.labels["model_name"]}",role="{one.labels["role"]}"'
     assert not judge(tmp_path, groups, dict(case.series), {(f"max({VERDICT}{{{of}}})", at): {"{}": 2}})

@@ -1,7 +1,5 @@
 """Wide expert parallelism in the rules: ranks with pages of their own that share experts are one replica, which serves only whole."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What boards show first: who is lost, slow, missing or not ready; asked of promtool's Prometheus, 15 minutes in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

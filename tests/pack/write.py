@@ -1,7 +1,5 @@
 """All cases as files for promtool: `python -m tests.pack.write FOLDER` writes them with their rules."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

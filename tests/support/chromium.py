@@ -1,7 +1,5 @@
 """Chromium without a window: what a page looks like, and what its scripts make of it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How the ways to scrape that people really use store an exporter's series: which labels they add, and whose labels win."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

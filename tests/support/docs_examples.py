@@ -1,7 +1,5 @@
 """Examples of the documentation: what stands between fences, where, and what a mark above the fence says that it needs."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

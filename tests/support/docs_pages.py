@@ -1,7 +1,5 @@
 """Pages of docs/ as tests read them: what the index lists, and prose without examples."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

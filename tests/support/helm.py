@@ -1,7 +1,5 @@
 """The Helm chart and the kustomizations of deploy/, rendered by the real programs."""
 
-from __future__ import annotations
-
 import copy
 import os
 import shutil

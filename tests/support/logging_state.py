@@ -1,7 +1,5 @@
 """A command that a test runs sets up logging for the whole process."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Python tells of each start (`sys.addaudithook`). What a shared fixture starts, each test that uses it starts.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Generator

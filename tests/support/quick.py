@@ -1,7 +1,5 @@
 """Which values of a parameter `make test` tries: `make test-e2e` tries the others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which labels an expression reads from scraped series by a name that a scrape may have given to a label of its own."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ As an item of its own a row costs several milliseconds of pytest, and some more 
 product is told by hundreds of red items. `check_rows` takes what `pytest.mark.parametrize` takes, and stands in its place.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import itertools

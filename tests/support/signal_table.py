@@ -1,7 +1,5 @@
 """What is wrong with rows of the signal table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -4,8 +4,6 @@ A deadline ends only a test that fails anyway, so it is generous: a process on a
 waits for a condition, never for a number of seconds.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TypeVar

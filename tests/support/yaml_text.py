@@ -1,7 +1,5 @@
 """YAML as a test reads it: with libyaml's reader, where PyYAML was built with it, ten times as fast as Python's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import IO, Any
 

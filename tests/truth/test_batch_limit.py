@@ -1,7 +1,5 @@
 """The batch limit that is observed on recorded pages, against the flags that their servers were started with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ without a pause, so totals are compared where nothing was under way: page 60 (ph
 killed), and at the end, page 144.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 from itertools import pairwise
@@ -57,7 +55,6 @@ def test_tokens_of_requests_that_finished_are_the_clients() -> None:
 def test_the_counter_that_runs_while_streaming_ends_0_2_percent_low() -> None:
     # 28007 of 28061: it counts a little less than the lengths that are booked at the end, which are exact
     client, counted = truth(FINISHED_ONLY)["completion_tokens"], at(FRONTEND, 60).decode_tokens_total
-    assert counted is not None
     assert 0.997 * client < counted < client
 
 
@@ -67,7 +64,6 @@ def test_cancelled_requests_are_in_the_tokens_and_aborted() -> None:
     assert engine.prompt_tokens_total == client["prompt_tokens"] + PROMPT_TOKENS_OF_CANCELLED
     # the client saw 2461 chunks of the cancelled before it left; some more were on their way
     lengths = engine.request_generation_tokens
-    assert lengths.sum is not None
     assert 0 <= lengths.sum - client["completion_tokens"] - client["aborted_chunks_seen"] <= client["aborted"]
 
 

@@ -4,8 +4,6 @@ The engine adds up what each step it schedules reads; we have its counters alone
 in cache for decode-sized batches: ours leaves them out, and the difference is what they come to.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path
@@ -209,8 +207,6 @@ def test_the_engines_estimate_is_shown_for_a_dense_bf16_model(phase: str) -> Non
     assert MODEL.estimate_sound
     pages = [snapshot("vllm-0.32-mfu", number) for number in MFU[phase]]
     before, after = (shot.engines[0].estimated_read_bytes_per_gpu for shot in pages)
-    assert before is not None
-    assert after is not None
     seconds = pages[1].monotonic_seconds - pages[0].monotonic_seconds
     found = read_runtime_estimate(window(phase), MODEL, (0, 32), gpus=1)
     assert found == pytest.approx((after - before) / seconds)

@@ -3,8 +3,6 @@
 Memory bandwidth by arithmetic over the steady part of each phase, counts over whole recordings, what limits each phase.
 """
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Mapping
@@ -90,8 +88,6 @@ def test_a_shared_prefix_costs_what_attention_reads_again_on_the_chip(
     """Read from memory for each sequence, `shared4k` would be at 150 % of its ceiling; read once and again in no time, below half."""
     found = of(run, phase).engine.roofline
     assert found.decode_ratio == pytest.approx(decode_ratio, abs=0.01)
-    assert found.decode_ceiling_upper is not None
-    assert found.decode_ceiling is not None
     assert found.decode_ceiling_upper > 1.25 * found.decode_ceiling
 
 

@@ -5,8 +5,6 @@ knows the ceiling must refuse: a reading above it means that an input is wrong. 
 8-bit rows with an 8-bit KV cache, contexts as each table states them (input + half the output).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 
@@ -168,7 +166,6 @@ def test_serving_strategies_are_above_the_ceiling_of_decode(line: int, seed: flo
 def test_compute_utilisation_of_the_batch_table(batch: int, seed: float, seed_utilisation: float, told: float) -> None:
     """S2:146-152, column 4 (e16): the seed's own tokens/s need less of 312 TFLOP/s than it says, from batch 64 on by far."""
     found = decode_ceiling(roof(served(LLAMA_8B), A100), batch, SHORT)
-    assert found.compute_tokens_per_second is not None
     share = seed / found.compute_tokens_per_second
     assert share == pytest.approx(told, abs=6e-4)
     assert (share < 0.8 * seed_utilisation) == (batch in {1, 64, 128, 256})
@@ -216,12 +213,10 @@ def test_time_to_first_token(row: Prefill) -> None:
     flops = sum(prefill_flops(it, row.tokens).values())
     assert flops / 1e12 == pytest.approx(row.teraflop, rel=1.5e-3)
     least = compute_seconds(it, {row.rate: flops})
-    assert least is not None
     assert least * 1e3 == pytest.approx(row.least_ms, rel=2e-3)
     assert least * 1e3 / row.seed_ms == pytest.approx(row.utilisation, rel=8e-3)
     # ours keeps attention at BF16 and lets the stages take turns: never below the table's figure
     floor = prefill_floor_seconds(it, row.tokens)
-    assert floor is not None
     assert row.pipeline * least <= floor * (1 + 1e-12)
     assert floor <= row.pipeline * least * 1.05
     assert (row.seed_ms < floor * 1e3) == (row.line < 265 or row.line == 267)

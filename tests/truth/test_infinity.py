@@ -1,7 +1,5 @@
 """What the exporter reads from a real Infinity server, model list included, against what the load client counted (groundtruth.json)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Servers whose true state is clear, through parser, normaliser and derive: published ones, and pages that leave no doubt."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections import Counter
@@ -139,7 +137,6 @@ def judge(
         window = advance_window(window, snapshot, find_spans(WINDOW_SECONDS, snapshot), None)
         tick = Tick(window, settings, tick)
         at += EVERY_SECONDS
-    assert tick is not None
     verdict = tick.whole().verdict
     assert verdict is not None
     return verdict

@@ -1,7 +1,5 @@
 """llama.cpp b11434 against what its client counted: exact totals, lumps at release, a restart walked at four pages a second."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from typing import Any
@@ -98,7 +96,6 @@ def test_speculative_totals_are_exact() -> None:
     assert grown(SPECULATIVE, 0, 36) == sums == {PREFILL: 2452, CACHED: 1701, DECODED: 1384}
     last = engine(SPECULATIVE, 36)
     assert last.speculative_draft_tokens_total is not None
-    assert last.speculative_accepted_tokens_total is not None
     assert 0 < last.speculative_accepted_tokens_total < last.speculative_draft_tokens_total
 
 

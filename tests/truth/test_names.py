@@ -1,7 +1,5 @@
 """Names drawn from what engines and hosts list (tests/truth/names): how many of them the catalogue knows, and which it does not."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from llm_serving_exporter.errors import FactsError

@@ -5,18 +5,11 @@ The test's name holds the oracle, the seed (S0 to S4) and its line. Where a seed
 contradicts itself or the arithmetic, the right value stands here with its number in table A.2 (e1 to e28).
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest
 
-from llm_serving_exporter.derive.planning import (
-    check_fit,
-    least_gpus,
-    replicas,
-    usd_per_million_tokens,
-)
+from llm_serving_exporter.derive.planning import check_fit, least_gpus, replicas, usd_per_million_tokens
 from llm_serving_exporter.derive.roof import Ceiling, decode_ceiling, ridge_batch
 from llm_serving_exporter.derive.work import (
     Roof,
@@ -145,14 +138,12 @@ def test_O10_S1_596_one_matrix_of_8192_by_28672() -> None:
 
 def test_O11_S1_96_S1_596_share_of_compute_at_intensity_1() -> None:
     found = ceiling(roof(flat(1e9), H100))
-    assert found.ridge_flops_per_byte is not None
     assert found.intensity_flops_per_byte / found.ridge_flops_per_byte == pytest.approx(0.00339, abs=5e-6)
 
 
 @pytest.mark.parametrize(("batch", "share"), [(1, 0.0034), (64, 0.217)])
 def test_O12_S1_589_share_of_compute_by_batch(batch: int, share: float) -> None:
     found = ceiling(roof(served(LLAMA_70B), H100, 2), batch)
-    assert found.compute_tokens_per_second is not None
     assert found.tokens_per_second / found.compute_tokens_per_second == pytest.approx(share, abs=6e-4)
 
 
@@ -183,8 +174,6 @@ def test_O16_S1_616_to_618_h100_against_a100() -> None:
     h100, a100 = (ceiling(roof(flat(13e9), peaks), 16).tokens_per_second for peaks in (H100, A100_ROUNDED))
     assert h100 / a100 == pytest.approx(1.675)
     dear, cheap = usd_per_million_tokens(2.7, h100), usd_per_million_tokens(1.0, a100)
-    assert dear is not None
-    assert cheap is not None
     assert dear / cheap == pytest.approx(1.612, abs=5e-4)
 
 
@@ -269,7 +258,6 @@ def test_O24_S2_120_to_125_memory_budget(weights_gb: float, batch: int, told: fl
     found = check_fit(it, 80e9, overhead_bytes=4e9, context_tokens=4096)
     missing = batch * found.kv_bytes_per_sequence - found.free_kv_bytes
     assert round(160 + missing / 1e9) == told
-    assert found.max_batch is not None
     assert (found.max_batch >= batch) == (told <= 160)
 
 
@@ -303,8 +291,6 @@ def test_O28_S2_223_to_230_h100_against_a100_in_the_catalogue() -> None:
     assert h100["nvlink_gb_per_second"] / a100["nvlink_gb_per_second"] == 1.5
     assert h100["tdp_watts"] / a100["tdp_watts"] == 1.75
     ridges = [ceiling(roof(flat(1e9), peaks)).ridge_flops_per_byte for peaks in (H100, A100_ROUNDED)]
-    assert ridges[0] is not None
-    assert ridges[1] is not None
     assert ridges[0] / ridges[1] == pytest.approx(1.893, abs=5e-4)
 
 
@@ -319,8 +305,6 @@ def test_O29_O30_S2_312_to_313_dollars_of_a_million_tokens(tokens: float, told: 
 
 def test_O30_S2_314_ratio_of_batching() -> None:
     one, many = usd_per_million_tokens(16, 286), usd_per_million_tokens(16, 7200)
-    assert one is not None
-    assert many is not None
     assert one / many == pytest.approx(25.17, abs=5e-3)
 
 
@@ -354,7 +338,6 @@ def test_O34_S4_811_to_816_dollars_of_a_million_tokens() -> None:
 
 def test_O38_S4_1273_replicas() -> None:
     found = replicas(10, 500, 200, 5000, 0.7, 1.3)
-    assert found is not None
     assert found.needed == pytest.approx(2.6)
     assert found.whole == 3
 

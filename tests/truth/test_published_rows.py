@@ -4,8 +4,6 @@ Bytes per step within 2 % of the table's, shares of the ceilings as it prints th
 input that explains it.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

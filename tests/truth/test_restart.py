@@ -1,7 +1,5 @@
 """A real server stopped and started under load: no rate across the gap, no spike, down and up again, and the documented loss."""
 
-from __future__ import annotations
-
 import json
 
 from llm_serving_exporter.catalogue.cost import COSTS

@@ -1,7 +1,5 @@
 """What one phase of an engine on an H100 says of its tokens/s at another batch and mix: within a quarter, but for what is listed."""
 
-from __future__ import annotations
-
 import statistics
 import tomllib
 

@@ -83,7 +83,7 @@ def test_a_target_has_at_most_so_many_series_where_everything_is_known_of_it() -
 
 # declared, but on no golden: each with its reason
 NOT_IN_GOLDENS = {
-    "implausible_values_total": "there where a value cannot be true; no recording has one: tests/unit/targets/test_implausible.py reads it",
+    "implausible_values_total": "there where a value cannot be true; no recording has one: tests/unit/targets/test_host.py reads it",
     "target_replica_ranks": "there for targets that are a part of a replica: tests/unit/targets/test_replicas.py reads it",
     "device_exporter_up": "there where GPUs are read from AMD's or Intel's exporter: tests/unit/expose/test_device_exporter.py reads it",
     "target_fault_info": "there for targets that nobody reaches: tests/unit/expose/test_faults.py reads it",

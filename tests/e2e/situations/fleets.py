@@ -1,7 +1,5 @@
 """Fleets that situations happen to."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from llm_serving_exporter.model.record import replace

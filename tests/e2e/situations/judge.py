@@ -1,7 +1,5 @@
 """Whether people were told of a situation what they should be: four aspects, each with what is wrong, or "" where it holds."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping
 

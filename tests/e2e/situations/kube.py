@@ -4,8 +4,6 @@ Names and labels as kube-state-metrics 2.10 documents them (docs/metrics/workloa
 needs an allow-list and is left out.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 
@@ -27,11 +25,7 @@ def identities(situation: Situation) -> dict[str, Identity]:
     kind = _KINDS.get(situation.kube or "deployment", "")
     return {
         spec.name: Identity(
-            namespace=NAMESPACE,
-            pod=spec.name,
-            container="engine",
-            workload=spec.engine.served_name,
-            workload_kind=kind,
+            namespace=NAMESPACE, pod=spec.name, container="engine", workload=spec.engine.served_name, workload_kind=kind
         )
         for spec in situation.scenario.replicas
     }

@@ -1,7 +1,5 @@
 """What vanishes: exporters, models, nodes, the network."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.model.record import replace
 from llm_serving_simulator.fleet.fleet import ReplicaSpec
 from llm_serving_simulator.fleet.scenario import Event, Scenario

@@ -4,8 +4,6 @@ All stand in one database, each in a cluster of its own, which is an identity la
 exporter at all) is nobody's. A situation in which every exporter of the world goes needs a world of its own.
 """
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Upgrades, rollouts, drains, scaling: what is meant to happen, and what goes wrong with it."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from llm_serving_exporter.model.record import replace
@@ -39,12 +37,7 @@ _RELOADS = (30.0, 75.0, 120.0)
 
 SITUATIONS = (
     Situation(
-        fleet("calm", 4, 150, requests_per_second=1.0),
-        "nothing happens",
-        NOTHING,
-        None,
-        kube="deployment",
-        gpus=True,
+        fleet("calm", 4, 150, requests_per_second=1.0), "nothing happens", NOTHING, None, kube="deployment", gpus=True
     ),
     Situation(
         fleet(

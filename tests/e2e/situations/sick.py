@@ -1,7 +1,5 @@
 """Replicas that are sick and serve: slow, in a livelock, flapping, failing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """A situation that people on call have lived through, and what they shall be told of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 

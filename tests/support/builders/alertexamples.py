@@ -1,7 +1,5 @@
 """Every alert of the rules with example labels, as it would reach Alertmanager."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The dashboards of the default settings, and queries of panels, asked of promtool over series that a test writes down."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path

@@ -4,8 +4,6 @@ Names of columns are those that are published: FOCUS 1.2 (https://focus.finops.o
 (https://docs.aws.amazon.com/cur/latest/userguide/table-dictionary-cur2.html).
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Asks the `ceiling` command as its users do: real arguments in, exit status, standard output and error out."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

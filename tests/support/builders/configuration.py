@@ -1,7 +1,5 @@
 """Loads configurations for tests as the command does: real flags, a real file, an environment of the test's own."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
 from functools import cache

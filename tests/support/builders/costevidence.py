@@ -1,7 +1,5 @@
 """Evidence made by hand, for what is worked out from it and how it is shown."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from zoneinfo import ZoneInfo
 

@@ -5,8 +5,6 @@ Five targets, each with something that a sum over counters gets wrong easily: `s
 which its exporter was dead.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field

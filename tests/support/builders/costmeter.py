@@ -1,7 +1,5 @@
 """A cost meter on a bench: a target of two GPUs whose second costs a USD, and ticks of five seconds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llm_serving_exporter.cost.meter import CostMeter

@@ -4,8 +4,6 @@ Five replicas that work by day and rest by night. What happens to them and to th
 a node is lost and comes back, the exporter restarts or is replaced, a price changes, a replica comes and goes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

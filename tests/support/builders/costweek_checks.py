@@ -1,7 +1,5 @@
 """A review, and recorded hours, against what a simulated fleet counted itself."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

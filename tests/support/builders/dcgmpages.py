@@ -1,7 +1,5 @@
 """Pages of dcgm-exporter for tests: names, labels and number formats as versions of it write them, a few lines each."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.gpus.dcgm import is_wanted_dcgm_name
 from llm_serving_exporter.model.sample import Page, Samples

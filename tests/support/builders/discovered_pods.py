@@ -1,7 +1,5 @@
 """Sections of Kubernetes discovery over pods that a test writes itself, without a server."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Courses of drills as their readings would have made them, for tests of what is concluded: a minute is a minute here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llm_serving_drill import names

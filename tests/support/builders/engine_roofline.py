@@ -1,7 +1,5 @@
 """The roofline of one window, its model and its GPUs: the rows of the signal table that need no target around the engine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ AMD: gpuagent_gpu_metrics.go of ROCm/device-metrics-exporter (afd0fe8), its mand
 docs/configuration/metricslist.md. Gaudi: Intel's metric exporter of 2025 and docs.habana.ai.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from llm_serving_exporter.fetch.page import PageParser

@@ -1,7 +1,5 @@
 """What prometheus_client's parsers make of a page, and where pages come from: the oracle of the parse stage's tests."""
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -101,5 +99,4 @@ def archived_pages(archive: Path) -> Iterator[tuple[str, bytes]]:
         for member in opened:
             if member.name.endswith(".prom"):
                 body = opened.extractfile(member)
-                assert body is not None
                 yield member.name, body.read()

@@ -1,7 +1,5 @@
 """A simulated fleet's past as text that a database takes in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import TextIO

@@ -5,8 +5,6 @@ gateway's own cache, and the gateway's tokenizer counts 8 % more than the engine
 The clock is the simulation's own.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The cases of the golden expositions: which pages of which run, and what else the server answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -3,8 +3,6 @@
 Ticks are ten seconds apart; `golden_registry` holds what the last one publishes.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from prometheus_client import CollectorRegistry

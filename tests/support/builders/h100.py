@@ -4,8 +4,6 @@
 it. What tests/hardware/drive.py has recorded on any card is played by its `Run`: `play(open_run(Recording.load(archive)), 15.0)`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
@@ -253,12 +251,9 @@ def measure(phase: Phase, *, with_gpm: bool = False) -> Measured:
     `with_gpm`: whether it has the GPU's counters, too.
     """
     *_, (_, reading) = play(phase.run, phase.seconds + 1, phase.first_page, phase.last_page, gpm=with_gpm)
-    assert reading.page.derivation is not None
     derived = reading.page.derivation.whole()
     (engine,) = (one for one in derived.engines if one.engine or len(derived.engines) == 1)
     peak, gpm = engine.roofline.bandwidth_ceiling, average_witness(phase, "dram")
-    assert peak is not None
-    assert gpm is not None
     return Measured(phase, gpm / 100 * phase.run.witness_peak_bytes_per_second / peak, derived, engine)
 
 
@@ -324,7 +319,6 @@ def list_stretches(run: Run | str) -> tuple[Stretch, ...]:
 @cache
 def _count_of_page(run: Run, number: int) -> dict[str, float]:
     ((_, reading),) = play(run, 60.0, number, number)
-    assert reading.page.snapshot is not None
     engines = reading.page.snapshot.engines
 
     def add(field: str) -> float:

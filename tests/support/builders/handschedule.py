@@ -1,7 +1,5 @@
 """A daemon's schedule that a test drives: jobs run in the test's own thread when it moves the clock, in the order in which they are due."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from llm_serving_exporter.daemon.timetable import Run

@@ -1,7 +1,5 @@
 """The files that a row of `tests/unit/wrong_inputs` or `tests/same/inputs` has its command find."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 # in a row's files

@@ -1,7 +1,5 @@
 """The landing page as a reader finds it: text, tables and links of the HTML."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 from llm_serving_exporter.model.reading import View

@@ -1,7 +1,5 @@
 """Targets with a roofline, as a minute of one kind of work leaves them: by `derive`, for tests of what is shown of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llm_serving_exporter.derive.derive import DeriveSettings, derive

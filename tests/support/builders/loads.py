@@ -1,7 +1,5 @@
 """Loads of models as `ceiling --from-prometheus` reads them, by a step whose time is known, without a Prometheus."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from llm_serving_exporter.commands.what_if.answer import find_facts, find_peaks

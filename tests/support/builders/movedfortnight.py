@@ -4,8 +4,6 @@ One central exporter outlives its targets: its own series say which it had. Side
 steady while a target is there, so that every sum is hours x GPUs x USD, by hand.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field

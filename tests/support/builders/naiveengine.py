@@ -3,8 +3,6 @@
 Nothing of `llm_serving_simulator.fleet` but the cost of a step and the records is used.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field

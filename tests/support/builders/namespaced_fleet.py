@@ -1,7 +1,5 @@
 """Two fleets that serve a model of one name in two namespaces, as exporters on their nodes write it, minute by minute."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Queries of panels as Grafana sends them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Requests that are pinned to a replica of a simulated fleet while it is ready, whatever it has to do."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from llm_serving_simulator.fleet.fleet import Fleet, Replica, least_loaded

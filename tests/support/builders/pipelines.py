@@ -1,7 +1,5 @@
 """The one place of the tests that makes a `TargetPipeline`; a test of a whole tick, with GPUs and cost, takes a `TargetHost` instead."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

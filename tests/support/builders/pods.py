@@ -1,7 +1,5 @@
 """Pods of real stacks out of tests/kubernetes/fixtures, and the status that a kubelet would write of them."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
 from datetime import UTC, datetime

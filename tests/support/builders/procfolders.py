@@ -1,7 +1,5 @@
 """A /proc written by hand: for namespaces, pods and environments that the machine of the tests does not have."""
 
-from __future__ import annotations
-
 import atexit
 import shutil
 import tempfile

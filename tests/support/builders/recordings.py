@@ -1,7 +1,5 @@
 """Recorded runs of real servers for tests: `page("vllm-0.32", 60)`, `recording("sglang-0.5.23")`."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from llm_serving_simulator.replay import Recording, demo_recording

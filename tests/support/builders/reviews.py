@@ -1,7 +1,5 @@
 """The review of the last week, out of a real Prometheus."""
 
-from __future__ import annotations
-
 import time
 from zoneinfo import ZoneInfo
 

@@ -1,7 +1,5 @@
 """A sample's line of the text format, cut into its parts."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -4,8 +4,6 @@ One model is scaled by the clock, one moved to cheaper GPUs on Wednesday, one ca
 exporter was away on Saturday; some committed GPUs stood unused. Ten earlier weeks are known from tables, two of them are not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import pi, sin

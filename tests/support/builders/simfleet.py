@@ -1,7 +1,5 @@
 """Simulated fleets for tests: a small one, scenarios played to a minute, and the real pipeline reading one over HTTP in simulated time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

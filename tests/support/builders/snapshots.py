@@ -1,7 +1,5 @@
 """Snapshots from page text through the real parser and normaliser, for unit tests."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.engines.apply import Normaliser, Overrides, wanted_by
 from llm_serving_exporter.engines.json_answers import Joiner
 from llm_serving_exporter.engines.mapping import Readings, Runtime

@@ -1,7 +1,5 @@
 """The H100 recordings as windows of mean steps, as `ceiling --from-prometheus` reads a week, and what one phase says of another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -53,7 +51,6 @@ def window_of(phase: Phase) -> Window:
     prompt = computed / begun.count, max(0.0, grown("prompt_tokens_total") - computed) / begun.count
     if not gaps.count:
         return Window(phase.seconds / steps, 0.0, 0.0, computed / steps, *prompt)
-    assert gaps.sum is not None
     context = measure(phase).engine.context_tokens_mean or 0.0
     return Window(gaps.sum / gaps.count, gaps.count / steps, context, computed / steps, *prompt)
 

@@ -1,7 +1,5 @@
 """Target readings by the names of their fields, whichever part of the reading has them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llm_serving_exporter.model.reading import AssignedGpus, PageReading, ServerReading, TargetReading

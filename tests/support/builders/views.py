@@ -1,7 +1,5 @@
 """Views built by hand, as the daemon would hold them: `fleet()` has every state of interest at one instant."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from llm_serving_exporter.model.derived import Derived, EngineDerived, Latency, Range, SloCount, Tail

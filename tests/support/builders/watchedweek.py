@@ -1,7 +1,5 @@
 """Records of a fleet of Llama-3.1-8B on H100s, as rules would have left them, by a step whose time is known: OpenMetrics for promtool."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

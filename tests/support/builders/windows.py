@@ -1,7 +1,5 @@
 """What an engine's counters make of a window that is described by what was done in it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

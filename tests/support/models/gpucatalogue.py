@@ -1,7 +1,5 @@
 """The packaged GPU catalogue, read from its file as it is shipped, and devices as NVML reports them."""
 
-from __future__ import annotations
-
 import tomllib
 from importlib.resources import files
 

@@ -1,7 +1,5 @@
 """Model folders and Hugging Face caches as they lie on disk, made in a test's own directory."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

@@ -3,8 +3,6 @@
 As in the copies of config.json that ai-dynamo/aiconfigurator 0.12.0 holds (model_configs, 095f58a5).
 """
 
-from __future__ import annotations
-
 from tests.support.models.shapes import Config
 
 # fmt: off

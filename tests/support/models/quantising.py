@@ -1,7 +1,5 @@
 """Shorthand of the tests of quantisation configs: what a config gives to which modules."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -4,8 +4,6 @@ Everything comes through the code that ships: shapes from the model catalogue, f
 GPU catalogue. Where the table left something out or counted otherwise, the row names it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

@@ -3,8 +3,6 @@
 `served` keeps every tensor in one format, norms too, as the seeds' arithmetic does; `mixed` is for tests that need more.
 """
 
-from __future__ import annotations
-
 import tomllib
 from importlib.resources import files
 from typing import Any

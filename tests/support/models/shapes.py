@@ -1,7 +1,5 @@
 """Models by name, and what was counted of them elsewhere: the built-in catalogue's rows, and small models with every switch."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from functools import cache

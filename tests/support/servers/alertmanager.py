@@ -1,7 +1,5 @@
 """A real Alertmanager on loopback, with the example configuration at a pace for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -130,7 +130,6 @@ class Exporter:
         return status
 
     def _read_log(self) -> None:
-        assert self.process.stderr is not None
         for line in self.process.stderr:
             self.log.append(line.rstrip())
             if match := LISTENING.search(line):
@@ -166,7 +165,6 @@ class Exporter:
                 return None
 
         found = wait_until(look, what, lambda: lacking + "log:\n" + "\n".join(self.log[-20:]))
-        assert found is not None
         assert found.samples
         return found
 

@@ -99,5 +99,4 @@ class Exporter:
 
     def origin(self, name: str) -> str:
         reading = self.store.target(name)
-        assert reading is not None
         return reading.gpus.origin

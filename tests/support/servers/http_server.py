@@ -1,7 +1,5 @@
 """An HTTP server on loopback in a thread of the test's process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -1,7 +1,5 @@
 """A client of the Kubernetes API for tests: it makes what controllers and kubelets would make, and takes rights away."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable, Mapping
 from pathlib import Path

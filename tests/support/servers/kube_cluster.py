@@ -1,7 +1,5 @@
 """A real Kubernetes API server with its etcd on loopback. There is no kubelet and no controller: tests write what those would."""
 
-from __future__ import annotations
-
 import secrets
 import shutil
 from contextlib import ExitStack

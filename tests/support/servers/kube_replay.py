@@ -3,8 +3,6 @@
 tests/unit/discovery/conversations holds them; tests/kubernetes/record.py makes them.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from dataclasses import dataclass

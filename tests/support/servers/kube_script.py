@@ -1,7 +1,5 @@
 """An API server that answers as a test scripts it: for what no real one says on demand, such as half an event or nothing at all."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Sequence

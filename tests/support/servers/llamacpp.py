@@ -1,7 +1,5 @@
 """The recorded llama.cpp server, as routes of a replica."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llm_serving_exporter.engines.hooks.llamacpp import read_slots

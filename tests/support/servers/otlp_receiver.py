@@ -1,7 +1,5 @@
 """A receiver of OTLP over HTTP that reads what it is sent with OpenTelemetry's own messages, and says it as a Prometheus page would."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Engines of pods: each listens on a loopback address of its own and serves a recorded vLLM page whose counters go on."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

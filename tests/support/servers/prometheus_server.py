@@ -1,7 +1,5 @@
 """A real Prometheus on loopback with a configuration of the test's own."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

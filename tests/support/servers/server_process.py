@@ -1,7 +1,5 @@
 """A server program on a free loopback port, for as long as a test wants it."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import subprocess
@@ -90,7 +88,6 @@ class ServerProcess:
 
     def kill(self) -> None:
         """Ends it at once, as a machine that loses its power does."""
-        assert self._process is not None
         self._process.kill()
         self._process.wait()
 
@@ -107,7 +104,6 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
         return self._process.pid
 
     @property

@@ -62,7 +62,6 @@ class SmtpSink:
                     marks = ["-"] * (len(offers) - 1) + [" "]
                     said = "".join(f"250{mark}{offer}\r\n" for mark, offer in zip(marks, offers, strict=True))
                 case "STARTTLS":
-                    assert self._tls is not None
                     client.sendall(b"220 go on\r\n")
                     client = open_.enter_context(self._tls.wrap_socket(client, server_side=True))
                     reader, encrypted = open_.enter_context(client.makefile("rb")), True

@@ -1,7 +1,5 @@
 """A replay server whose page a test chooses."""
 
-from __future__ import annotations
-
 import threading
 
 from llm_serving_simulator.replay import Recording, ReplayServer

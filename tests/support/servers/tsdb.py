@@ -1,7 +1,5 @@
 """OpenMetrics text into blocks of a Prometheus' data folder, by promtool."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

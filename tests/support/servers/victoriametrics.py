@@ -3,8 +3,6 @@
 What VictoriaMetrics is told differs from its defaults where those do not fit rules that are written for Prometheus; each flag says why.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Web config files, certificates and requests with credentials, for tests of the guarded web server."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import os

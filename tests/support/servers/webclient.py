@@ -1,7 +1,5 @@
 """A client of the web server under test: whole requests, raw bytes, waiting for a close."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import socket

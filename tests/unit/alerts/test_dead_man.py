@@ -1,8 +1,6 @@
 """The dead man's switch: the receivers of docs/alertmanager.md as amtool and a real Alertmanager take them, and what a stopped Prometheus
 does to their requests."""
 
-from __future__ import annotations
-
 import re
 import time
 from pathlib import Path

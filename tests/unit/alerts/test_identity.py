@@ -1,7 +1,5 @@
 """What rules, panels and runbooks read: labels that no scrape has renamed, series that are published; and that all they record is read."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The generated references of records and alerts, the page about N-1, and the names of the check cost that others rely on."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """The example Alertmanager configuration, by amtool: it is accepted, and each alert reaches whom its severity asks for."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

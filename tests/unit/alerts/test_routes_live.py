@@ -1,7 +1,5 @@
 """The example configuration in a real Alertmanager: pages and tickets as they arrive, their groups, and what is silenced with them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime

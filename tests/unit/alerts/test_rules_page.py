@@ -1,7 +1,5 @@
 """`llm-serving-exporter rules` and docs/rules.md: what is printed and written, and that what the page says is so."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

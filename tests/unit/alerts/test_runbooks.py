@@ -1,7 +1,5 @@
 """Every alert has its runbook; what it says of series, settings, commands and links is so, its queries open, its example comes out."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

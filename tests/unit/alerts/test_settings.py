@@ -1,7 +1,5 @@
 """The settings of the rules: what a file may say, what is refused with which words, and what each setting does to the rules."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -110,7 +110,6 @@ def test_a_target_of_a_list_that_is_only_relabelled_goes_on(tmp_path: Path) -> N
         wait_until(lambda: is_labelled("search"), "the first label")
         driven.schedule.advance(DISCOVERY_EVERY_SECONDS)
         before = is_labelled("search")
-        assert before is not None
         assert before.page.attempts_total > 0
         server.behave("/t", listing("127.0.0.1:9", name="chat", team="ads", namespace="prod"))
         after = wait_until(lambda: is_labelled("ads"), "the other label")
@@ -155,7 +154,6 @@ def test_a_replica_that_a_worker_joins_goes_on(tmp_path: Path) -> None:
             assert wait_until(lambda: read(8, 3), "the head alone")
             joins.set()
             after = wait_until(lambda: read(16, 1), "both")
-            assert after is not None
             assert after.page.attempts_total >= 3
             assert after.target.nodes == ("node-of-head", "node-of-worker")
 

@@ -1,7 +1,5 @@
 """Prices and drill results over time: what is in use, what is logged, and how often."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -1,7 +1,5 @@
 """The cost review on its schedule: when it is due, what is caught up, what is tried again, and a process that fails or hangs."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -281,7 +279,6 @@ def test_an_exporter_that_dies_with_its_review_does_not_start_it_at_once_again(t
     clock = Clock(MONDAY)
     first = runner(tmp_path, clock, HANGS)
     first.run_when_due()
-    assert first._process is not None
     first._process.kill()
     first._process.wait(PATIENCE_SECONDS)
     clock.now += 30
@@ -292,7 +289,6 @@ def test_an_exporter_that_dies_with_its_review_does_not_start_it_at_once_again(t
     (tmp_path / "report.yml").write_text(str(clock.now))
     again.run_when_due()
     assert ended(again, again.run_when_due) == told(MONDAY, clock.now, clock.now)
-    assert first._reader is not None
     first._reader.join(PATIENCE_SECONDS)
 
 
@@ -317,13 +313,11 @@ def test_a_step_of_the_wall_clock_ends_no_review(tmp_path: Path) -> None:
     wall.now += 2 * LONGEST_RUN_SECONDS
     found.run_when_due()
     process = found._process
-    assert process is not None
     assert process.poll() is None
     monotonic.now += LONGEST_RUN_SECONDS + 1
     found.run_when_due()
     assert process.wait(PATIENCE_SECONDS) != 0
     found.run_when_due()
-    assert found._reader is not None
     found._reader.join(PATIENCE_SECONDS)
 
 
@@ -333,11 +327,9 @@ def test_the_end_of_the_exporter_ends_its_review(tmp_path: Path) -> None:
     found = runner(tmp_path, Clock(MONDAY), HANGS)
     found.run_when_due()
     process = found._process
-    assert process is not None
     found.close()
     assert process.wait(PATIENCE_SECONDS) != 0
     assert review_runs.read_runs(str(tmp_path)) == Runs(MONDAY - DAY, MONDAY, tried_since=MONDAY)
-    assert found._reader is not None
     found._reader.join(PATIENCE_SECONDS)
 
 
@@ -386,7 +378,6 @@ def test_a_step_with_nothing_due_in_it_makes_nothing_and_the_next_is_counted_fro
 ) -> None:
     found = stepped.look(step=step)
     assert stepped.made == 1
-    assert found is not None
     assert found.next_due == MONDAY + 7 * DAY
     stepped.look(after=MONDAY + 7 * DAY + 60 - stepped.wall.now)
     assert stepped.made == 2
@@ -401,7 +392,6 @@ def test_what_lay_within_a_step_is_made_once_and_not_again_when_the_clock_is_put
     assert stepped.made == 2
     found = stepped.look()
     assert stepped.made == 2
-    assert found is not None
     assert stepped.wall.now < found.next_due <= stepped.wall.now + 7 * DAY
     stepped.look(step=-step)
     stepped.look()
@@ -416,8 +406,6 @@ def test_a_clock_that_is_put_back_to_before_all_that_is_known_counts_from_there(
     found = stepped.look(step=step)
     stepped.look()
     assert stepped.made == 1
-    assert found is not None
-    assert found.next_due is not None
     assert stepped.wall.now < found.next_due <= stepped.wall.now + 7 * DAY
     stepped.look(after=found.next_due + 60 - stepped.wall.now)
     assert stepped.made == 2

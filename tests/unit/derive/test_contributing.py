@@ -1,7 +1,5 @@
 """CONTRIBUTING's steps for a new gauge, followed to the letter on a copy of the package."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,17 +1,39 @@
-"""Derived figures, worked out by hand beside each assertion."""
+"""Derived figures, worked out by hand beside each assertion; what signals mean by role; the table that makes them."""
 
-from __future__ import annotations
+from collections import Counter
+from graphlib import CycleError
+from itertools import permutations
+from typing import Any
 
 import pytest
+from msgspec import structs
 
+from llm_serving_exporter.catalogue import derived as names
+from llm_serving_exporter.catalogue.health import TARGET_UP
+from llm_serving_exporter.catalogue.roofline import ROOFLINE
+from llm_serving_exporter.catalogue.spec import SERVING_LABELS
+from llm_serving_exporter.derive import derive as deriving
+from llm_serving_exporter.derive.batch import SIZE_MEAN
 from llm_serving_exporter.derive.derive import DeriveSettings, derive
+from llm_serving_exporter.derive.figures import Computed, Figure, figure, given, order_figures
+from llm_serving_exporter.derive.kv import HIT_RATIO
+from llm_serving_exporter.derive.lengths import follow_lengths
+from llm_serving_exporter.derive.signals import Row, Series, gauge
+from llm_serving_exporter.derive.table import ENGINE_ROWS, ROWS
 from llm_serving_exporter.derive.window import advance_window, has_restarted
-from llm_serving_exporter.model.derived import Derived, EngineDerived
-from llm_serving_exporter.model.hardware import Hardware
+from llm_serving_exporter.model.derived import Derived, EngineDerived, Range
+from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
+from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import Spans, Window
+from tests.support.builders.windows import MINUTE, engine, held, pages
+from tests.support.models.roofs import H100, LLAMA_8B, served
+from tests.support.rows import check_rows
+from tests.support.signal_table import list_faults
+
+# --- Derived figures, worked out by hand beside each assertion
 
 
 def itl(count: float) -> Histogram:
@@ -41,8 +63,8 @@ def over(
     previous: Derived | None = None,
 ) -> Derived:
     window: Window | None = None
-    for place, engine in enumerate(engines):
-        snapshot = Snapshot((engine,), "vllm", 0.0, place * seconds)
+    for place, shown in enumerate(engines):
+        snapshot = Snapshot((shown,), "vllm", 0.0, place * seconds)
         window = advance_window(
             None if window and has_restarted(window.later, snapshot) else window, snapshot, Spans(60.0)
         )
@@ -121,7 +143,6 @@ def uncovered(*steps: tuple[float, float, float]) -> list[float]:
         )
         previous = over(engine, previous=previous)
         errors = one(previous).server_errors
-        assert errors is not None
         found.append(errors.uncovered_total)
     return found
 
@@ -143,7 +164,6 @@ def test_a_counter_that_is_missing_for_a_moment_makes_no_answer_bad() -> None:
         )
         previous = over(engine, previous=previous)
         errors = one(previous).server_errors
-        assert errors is not None
         found.append(errors.uncovered_total)
     assert found == [0.0, 0.0, 1.0, 1.0, 2.0]
 
@@ -185,7 +205,6 @@ def test_http_errors_that_name_no_model_are_covered_by_all_models_of_the_server(
         snapshot = Snapshot(engines(*counted), "any", 1e9 + tick, 10.0 * tick)
         window = advance_window(window, snapshot, Spans(60.0))
         result = derive(window, DeriveSettings(), result)
-    assert result is not None
     totals = {one.model_name: one.server_errors.uncovered_total for one in result.engines if one.server_errors}
     assert totals == {"": 0.0}
 
@@ -292,3 +311,280 @@ def test_a_restart_gives_no_negative_rate() -> None:
     restarted = replace(FIRST, decode_tokens_total=7.0, prefill_tokens_total=9.0)
     figures = one(over(FIRST, LAST, restarted))
     assert figures.phase_tokens_per_second == {}
+
+
+# --- Which signals mean what on a replica that does one phase only, and on a front end (facts runtimes-others 18)
+
+
+MODEL = served(LLAMA_8B)
+PREFILLS = {"phase_ceiling_tokens_per_second_prefill"}
+DECODES = {
+    "decode_ceiling_tokens_per_second", "decode_ceiling_ratio", "batch_ridge_size", "phase_ceiling_tokens_per_second_decode",
+}  # fmt: skip
+
+
+def derived(role: Role) -> Derived:
+    # a context that is short enough for decode to have a ridge
+    first = engine(decoded=0, steps=0, prompts=0, prefill=0, kv_cache_usage_ratio=0.002, kv_cache_capacity_tokens=1e5,
+                   prefix_cache_queries=0.0, prefix_cache_hits=0.0)  # fmt: skip
+    last = engine(decoded=6000, steps=1000, prompts=60, prefill=6000, finished=600, prompt=100, output=100, kv_cache_usage_ratio=0.002,
+                  kv_cache_capacity_tokens=1e5, prefix_cache_queries=60_000.0, prefix_cache_hits=59_000.0)  # fmt: skip
+    snapshots = tuple(Snapshot((one,), "any", at, at) for one, at in ((first, 0.0), (last, MINUTE)))
+    settings = DeriveSettings(
+        {"ttft": 2.0, "itl": 0.1, "e2e": 10.0}, hardware=Hardware(H100, Parallel(), 1.0), models={"m": MODEL}, role=role,
+        lengths=follow_lengths({}, snapshots[-1]),
+    )  # fmt: skip
+    return derive(Window(snapshots), settings, None)
+
+
+@check_rows(
+    ("role", "silent"),
+    [
+        (Role.UNIFIED, set()),
+        (Role.PREFILL, {*DECODES, "slo_ttft", "slo_itl", "slo_e2e"}),
+        (Role.DECODE, {*PREFILLS, "slo_ttft", "slo_e2e", "prefix_cache_hit_ratio"}),
+        (
+            Role.FRONTEND,
+            {
+                *PREFILLS, *DECODES, "bandwidth_ceiling_bytes_per_second", "bandwidth_ceiling_ratio_model", "bandwidth_ceiling_ratio_gpm",
+                "bandwidth_ceiling_ratio_dcgm", "bandwidth_ceiling_ratio_runtime", "compute_ceiling_ratio", "phase_busy_ratio",
+                "phase_busy_seconds_total", "phase_tokens_per_second_per_gpu", "phase_reference_seconds_per_token", "limiter",
+                "gpu_memory_bytes_estimate", "batch_size_mean", "batch_utilization_ratio", "batch_limit_requests", "requests_running",
+                "kv_cache_usage_ratio", "kv_cache_capacity_tokens", "kv_cache_used_tokens", "context_tokens_mean",
+                "long_context_kv_share_ratio", "long_context_requests_fit",
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_role_does_not_have_is_absent_with_that_reason(role: Role, silent: set[str]) -> None:
+    others = {signal for signal, why in derived(role).signals.items() if why is Absence.OTHER_ROLE}
+    assert others == silent
+
+
+def test_decode_of_a_prefill_replica_is_not_held_against_the_bandwidth_ceiling() -> None:
+    unified, prefill = derived(Role.UNIFIED).engines[0].roofline, derived(Role.PREFILL).engines[0].roofline
+    of_decode = (
+        "decode_ceiling",
+        "decode_ceiling_upper",
+        "decode_ratio",
+        "batch_ridge",
+        "weights_ridge",
+        "step_floor_seconds",
+        "ridge_flops_per_byte",
+    )
+    for field in of_decode:
+        assert getattr(unified, field) is not None, field
+    # its compute and its memory traffic are its own
+    own = {"prefill": unified.phase_ceiling["prefill"]}
+    assert prefill == replace(unified, **dict.fromkeys(of_decode), phase_ceiling=own)
+
+
+def test_what_a_replica_could_do_is_said_of_its_own_phase_only() -> None:
+    both = derived(Role.UNIFIED).engines[0].roofline.phase_ceiling
+    assert set(both) == {"prefill", "decode"}
+    assert derived(Role.PREFILL).engines[0].roofline.phase_ceiling == {"prefill": both["prefill"]}
+    assert derived(Role.DECODE).engines[0].roofline.phase_ceiling == {"decode": both["decode"]}
+    assert derived(Role.FRONTEND).engines[0].roofline.phase_ceiling == {}
+
+
+def test_the_users_first_token_is_counted_by_nobody_but_the_front_end_or_a_unified_replica() -> None:
+    assert set(derived(Role.UNIFIED).engines[0].slo) == {"ttft", "itl"}
+    assert set(derived(Role.PREFILL).engines[0].slo) == set()
+    assert set(derived(Role.DECODE).engines[0].slo) == {"itl"}
+    assert set(derived(Role.FRONTEND).engines[0].slo) == {"ttft", "itl"}
+
+
+def test_hits_of_a_decode_replica_say_nothing_about_its_prefix_cache() -> None:
+    assert derived(Role.UNIFIED).engines[0].prefix_cache_hit_ratio == pytest.approx(59 / 60)
+    assert derived(Role.DECODE).engines[0].prefix_cache_hit_ratio is None
+
+
+def test_a_front_end_has_no_roofline_and_no_verdict() -> None:
+    found = derived(Role.FRONTEND)
+    assert found.verdict is None
+    assert found.engines[0].roofline.ratio == {}
+    assert found.engines[0].busy is None
+    assert found.engines[0].phase_tokens_per_second["decode"] == pytest.approx(6060 / MINUTE)
+
+
+def test_a_front_end_has_lengths_but_no_cache_that_they_fill() -> None:
+    unified, front = derived(Role.UNIFIED).engines[0].tail, derived(Role.FRONTEND).engines[0].tail
+    assert unified.observed == 600
+    assert unified.kv_share_ratio is not None
+    assert unified.requests_fit["lower"] == pytest.approx(1e5 / (101 + 100))  # the upper edge of its bucket
+    assert front == replace(unified, kv_share_ratio=None, requests_fit={})
+
+
+@pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])
+def test_a_replica_of_one_phase_holds_the_whole_context(role: Role) -> None:
+    assert derived(role).engines[0].tail == derived(Role.UNIFIED).engines[0].tail
+
+
+# --- The signal table: its rows are sound, a figure is computed once and only when asked for, a circle is refused
+
+
+WINDOW = pages(
+    (engine(),), (engine(decoded=64_000.0, steps=1000.0, prompts=9.0, prefill=9000.0, **held(1000, 64)),), seconds=60.0
+)
+TABLE_SETTINGS = DeriveSettings({"ttft": 2.0}, hardware=Hardware(H100, Parallel(), 1.0), models={"m": served(LLAMA_8B)})
+
+
+def counted(into: Counter[Figure[Any]], one: Figure[Any], done: dict[Figure[Any], Figure[Any]]) -> Figure[Any]:
+    """The figure with a count of how often it is computed, and its inputs likewise."""
+    if one.compute is None:
+        return one
+    if one not in done:
+        compute, inputs = one.compute, tuple(counted(into, part, done) for part in one.inputs)
+
+        def computed(*values: Any) -> Any:
+            into[one] += 1
+            return compute(*values)
+
+        done[one] = Figure(one.name, computed, inputs)
+    return done[one]
+
+
+@pytest.fixture
+def computed_figures(monkeypatch: pytest.MonkeyPatch) -> Counter[Figure[Any]]:
+    """How often each figure of the table was computed."""
+    found: Counter[Figure[Any]] = Counter()
+    done: dict[Figure[Any], Figure[Any]] = {}
+    wrapped: dict[int, Row[Any]] = {}
+    for row in ROWS:
+        others = {
+            name: counted(found, part, done)
+            for name in ("quality", "cause", "fields_read")
+            if (part := getattr(row, name)) is not None
+        }
+        wrapped[id(row)] = replace(row, figure=counted(found, row.figure, done), **others)
+    rows = tuple(wrapped[id(row)] for row in ENGINE_ROWS)
+    monkeypatch.setattr(deriving, "ENGINE_ROWS", rows)
+    remembering = (deriving._list_rows, deriving._list_tick_rows, deriving._order_rows, deriving._order_tick_rows)
+    for listed in remembering:  # what they remember is of the real rows
+        listed.cache_clear()
+    yield found
+    for listed in remembering:
+        listed.cache_clear()
+
+
+def test_the_table_is_sound() -> None:
+    assert list_faults() == []
+
+
+def test_every_metric_of_an_engine_is_published_by_some_row() -> None:
+    declared = {
+        metric.name for metric in (*names.DERIVED, *ROOFLINE) if metric.labels[: len(SERVING_LABELS)] == SERVING_LABELS
+    }
+    assert {series.metric.name for row in ROWS for series in row.series} == declared
+
+
+@check_rows(
+    ("row", "fault"),
+    [
+        (HIT_RATIO, "prefix_cache_hit_ratio stands in two rows"),
+        (gauge(names.CONTEXT_TOKENS_MEAN, HIT_RATIO.figure, fields=("requests_runing",)), "'requests_runing', which is no field"),
+        (replace(HIT_RATIO, name="requests_running"), "requests_running is a field of the page"),
+        (replace(HIT_RATIO, name="new", explained_by="requests_waiting"), "new is explained by 'requests_waiting'"),
+        (replace(HIT_RATIO, name="new", series=(Series(TARGET_UP),)), "labels that target_up does not declare"),
+        (replace(HIT_RATIO, name="new", series=(Series(names.BATCH_SIZE_MEAN, ("prefill",)),)), "labels that batch_size_mean"),
+        (
+            replace(HIT_RATIO, name="new", series=(Series(replace(names.BATCH_SIZE_MEAN, name="batch_size_median")),)),
+            "batch_size_median, which the catalogue does not list",
+        ),
+        (replace(HIT_RATIO, name=""), "has no name, so its reasons are never shown"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_a_row_is_named(row: Row[Any], fault: str) -> None:
+    assert any(fault in found for found in list_faults((*ROWS, row)))
+
+
+def test_a_figure_is_computed_at_most_once_for_an_engine_whoever_asks(computed_figures: Counter[Figure[Any]]) -> None:
+    result = derive(WINDOW, TABLE_SETTINGS, None)
+    assert result.engines[0].series["bandwidth_ceiling_ratio"]["model",] > 0
+    assert len(computed_figures) > 60
+    assert set(computed_figures.values()) == {1}
+
+
+def test_what_a_role_silences_is_not_computed_unless_another_figure_needs_it(
+    computed_figures: Counter[Figure[Any]],
+) -> None:
+    derive(WINDOW, replace(TABLE_SETTINGS, role=Role.FRONTEND), None)
+    assert SIZE_MEAN.figure not in computed_figures
+    derive(WINDOW, TABLE_SETTINGS, None)
+    assert computed_figures[SIZE_MEAN.figure] == 1
+
+
+def test_the_order_of_the_rows_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(rows: tuple[Row[Any], ...]) -> list[Derived]:
+        monkeypatch.setattr(deriving, "ENGINE_ROWS", rows)
+        deriving._list_rows.cache_clear()
+        deriving._order_rows.cache_clear()
+        first = derive(Window(WINDOW.snapshots[:1]), TABLE_SETTINGS, None)
+        return [first, derive(WINDOW, TABLE_SETTINGS, first)]
+
+    try:
+        straight, reversed_ = run(ENGINE_ROWS), run(ENGINE_ROWS[::-1])
+    finally:
+        monkeypatch.undo()
+        deriving._list_rows.cache_clear()
+        deriving._order_rows.cache_clear()
+    assert reversed_ == straight
+    assert straight[1].engines[0].busy is not None
+
+
+def test_a_figure_that_nobody_asks_for_is_not_computed() -> None:
+    asked: list[str] = []
+    base: Figure[float] = given("base")
+    double = figure(lambda value: asked.append("double") or 2 * value, base)
+    other = figure(lambda value: asked.append("other") or value, double)
+    found = Computed({base: 2.0})
+    assert asked == []
+    assert found.value(double) == found.value(double) == 4.0
+    assert asked == ["double"]
+    assert found.value(other) == 4.0
+    assert asked == ["double", "other"]
+
+
+def test_what_was_not_handed_in_is_named() -> None:
+    missing: Figure[float] = given("thresholds")
+    with pytest.raises(LookupError, match="the figure 'thresholds' was not handed in"):
+        Computed({}).value(figure(abs, missing))
+
+
+def test_an_order_has_each_figure_after_its_inputs() -> None:
+    base: Figure[float] = given("base")
+    first = figure(abs, base)
+    second = figure(abs, first)
+    third = figure(max, first, second)
+    for wanted in permutations((first, second, third)):
+        assert order_figures(wanted) == (first, second, third)
+
+
+def test_a_circle_is_refused() -> None:
+    first: Figure[float] = figure(abs, given("base"))
+    second = figure(abs, first)
+    # it cannot be written down; by force it is found
+    structs.force_setattr(first, "inputs", (second,))
+    with pytest.raises(CycleError):
+        order_figures([second])
+
+
+@check_rows(
+    ("series", "value", "samples"),
+    [
+        (Series(names.PREEMPTIONS_PER_SECOND), 0.5, {(): 0.5}),
+        (Series(names.PHASE_TOKENS_PER_SECOND, ("decode",)), 0.5, {("decode",): 0.5}),
+        (Series(names.PHASE_TOKENS_PER_SECOND), {"decode": 1.0, "prefill": 2.0}, {("decode",): 1.0, ("prefill",): 2.0}),
+        (Series(names.LONG_CONTEXT_KV_SHARE), Range(1.0, 2.0, 3.0), {("lower",): 1.0, ("expected",): 2.0, ("upper",): 3.0}),
+        (Series(names.WINDOW_LATENCY_SECONDS, ("ttft",)), {"p50": 1.0}, {("ttft", "p50"): 1.0}),
+        (Series(names.BATCH_SIZE_MEAN, part=lambda value: None), 0.5, {}),
+    ],
+)  # fmt: skip
+def test_how_a_value_becomes_series(series: Series, value: object, samples: dict[tuple[str, ...], float]) -> None:
+    assert series.samples(value) == samples
+
+
+def test_a_row_without_a_value_is_absent_and_never_0() -> None:
+    result = derive(Window(WINDOW.snapshots[:1]), TABLE_SETTINGS, None)
+    assert result.signals["preemptions_per_second"] is not Absence.AVAILABLE
+    assert names.PREEMPTIONS_PER_SECOND.name not in result.engines[0].series

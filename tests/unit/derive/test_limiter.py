@@ -1,6 +1,4 @@
-"""The limiter: each row of its table on published replicas and on evidence by hand; a verdict that does not flap; its pages."""
-
-from __future__ import annotations
+"""The limiter: each row of its table, a verdict that does not flap, requests that wait, and an engine that stands still."""
 
 import re
 
@@ -8,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llm_serving_exporter.catalogue import standstill as declared
+from llm_serving_exporter.catalogue.health import ASKED_WHETHER_LIVE
 from llm_serving_exporter.derive import limiter
+from llm_serving_exporter.derive.derive import derive
+from llm_serving_exporter.derive.figures import DeriveSettings
 from llm_serving_exporter.derive.limiter import (
     HOLD_SECONDS,
     LONGEST_DOUBT_SECONDS,
@@ -20,19 +22,26 @@ from llm_serving_exporter.derive.limiter import (
     judge_limiter,
     list_lacking_signals,
 )
-from llm_serving_exporter.derive.standstill import Standstill
+from llm_serving_exporter.derive.standstill import Standstill, advance_standstill, measure_standstill, says_it_at_once
 from llm_serving_exporter.docgen.limiter_picture import list_questions, list_states
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.derived import Cap, Limiter, Range, Roofline, Verdict
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.window import EngineWindow
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
+from llm_serving_exporter.model.window import EngineWindow, Window
+from llm_serving_exporter.settings.config import LimiterConfig
 from tests.support.builders.engine_roofline import roofline
+from tests.support.builders.snapshots import engine_of
 from tests.support.builders.windows import all_of, engine, held, window
 from tests.support.models.rooflines import Published, rows
 from tests.support.models.roofs import H100, LLAMA_8B, served
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
+from tests.support.yaml_text import load_yaml
+
+# --- The limiter: each row of its table on published replicas and on evidence by hand; a verdict that does not flap; its pages
+
 
 PAGE = (ROOT / "docs/internals-limiter.md").read_text()
 WELL = {"busy": 1.0, "requests_waiting": 0.0, "kv_cache_usage": 0.5, "preemptions_per_second": 0.0}
@@ -310,7 +319,6 @@ def test_evidence_of_one_engine() -> None:
     assert (found["requests_waiting"], found["kv_cache_usage"]) == (2.0, 0.5)
     assert found["bandwidth"] == own.ratio["model"]
     assert found["compute"] == own.compute_ratio
-    assert own.step_floor_seconds is not None
     assert found["decode_slowdown"] == pytest.approx(0.04 / own.step_floor_seconds)
 
 
@@ -479,3 +487,203 @@ def test_a_cap_is_shown_with_the_verdict_that_rests_on_it() -> None:
     assert (first.state, first.cap) == (Limiter.POWER, CAPS[0])
     later = judge_limiter({**WELL, "bandwidth": 0.6, "compute": 0.1}, first, 5.0, cap=CAPS[1])
     assert (later.state, later.candidate, later.cap) == (Limiter.POWER, Limiter.BANDWIDTH, CAPS[0])
+
+
+# --- What the limiter makes of requests that wait: whether the next would fit, and whether they wait for room at all
+
+
+LLAMACPP = RUNTIMES["llamacpp"]
+
+
+def of_waiting(one: EngineWindow, **more: object) -> dict[str, float]:
+    return gather_evidence([Judged(one, Roofline(), one, **more)])
+
+
+def test_a_prompt_that_waits_is_held_against_what_is_free() -> None:
+    """20 prompts of 8 % of the KV cache each, 7 % free; with half of each prompt in the prefix cache 4 % do."""
+    waits = {"requests_waiting": 20.0, "kv_cache_usage_ratio": 0.93, "kv_cache_capacity_tokens": 100_000.0}
+    found = of_waiting(window(**waits), prompt_tokens=8000.0)
+    assert found["next_prompt_kv"] == pytest.approx(8 / 7)
+    assert decide_limiter(found) is Limiter.KV_CAPACITY
+    cached = window(**waits, prefix_cache_queries=1000.0, prefix_cache_hits=500.0)
+    first = replace(cached.first, prefix_cache_queries=0.0, prefix_cache_hits=0.0)
+    found = of_waiting(EngineWindow((first, cached.last), 60.0), prompt_tokens=8000.0)
+    assert found["next_prompt_kv"] == pytest.approx(4 / 7)
+    assert decide_limiter(found) is Limiter.UNKNOWN
+    # nothing free at all is a number, too
+    full = of_waiting(window(**{**waits, "kv_cache_usage_ratio": 1.0}), prompt_tokens=8000.0)
+    assert decide_limiter(full) is Limiter.KV_CAPACITY
+
+
+def test_what_is_not_known_of_a_prompt_that_waits_is_no_evidence() -> None:
+    waits = {"requests_waiting": 20.0, "kv_cache_usage_ratio": 0.93, "kv_cache_capacity_tokens": 100_000.0}
+    assert "next_prompt_kv" not in of_waiting(window(**waits))
+    assert "next_prompt_kv" not in of_waiting(window(requests_waiting=9.0, kv_cache_usage_ratio=0.9), prompt_tokens=8e3)
+    # where nobody waits there is no next prompt
+    assert "next_prompt_kv" not in of_waiting(window(**{**waits, "requests_waiting": 0.0}), prompt_tokens=8000.0)
+
+
+@check_rows(
+    ("connector", "receives", "state"),
+    [
+        (1.0, False, Limiter.TRANSFER),
+        (None, True, Limiter.TRANSFER),
+        (None, False, Limiter.BLOCKED),
+        (0.0, False, Limiter.BLOCKED),
+    ],
+)
+def test_deferred_requests_wait_for_a_transfer_only_where_there_is_one(
+    connector: float | None, receives: bool, state: Limiter
+) -> None:
+    waits = window(requests_waiting=5.0, requests_deferred=5.0, kv_connector=connector)
+    assert decide_limiter(of_waiting(waits, receives_kv=receives)) is state
+
+
+def test_llamacpps_requests_deferred_only_means_queued() -> None:
+    """Its page says no reason: its queue is `requests_waiting`, and nothing is deferred."""
+    page = "llamacpp:requests_processing 4\nllamacpp:requests_deferred 9\n"
+    one = engine_of(page, runtime=LLAMACPP)
+    assert (one.requests_waiting, one.requests_deferred) == (9.0, None)
+
+
+def test_a_gauge_of_running_requests_that_is_contradicted_is_no_evidence_of_room_in_the_batch() -> None:
+    waits = window(requests_running=0.0, requests_waiting=9.0, batch_limit_requests=16.0)
+    assert of_waiting(waits)["batch_utilization"] == 0.0
+    assert "batch_utilization" not in of_waiting(waits, contradicted=True)
+
+
+# --- Standstill, page by page: the cases of LLMServingStalled (tests/pack), and what is none. Truth by construction
+
+
+STEP = 5.0
+SPAN = declared.SPAN_SECONDS
+
+
+def follow(pages: list[EngineSnapshot]) -> Standstill:
+    """What is known after pages that are five seconds apart."""
+    found = None
+    for number, last in enumerate(pages):
+        tick = EngineWindow((pages[number - 1], last), STEP) if number else None
+        found = advance_standstill(found, tick, last, number * STEP)
+    assert found is not None
+    return found
+
+
+def page(done: float = 100.0, running: float = 3.0, waiting: float = 0.0, **more: object) -> EngineSnapshot:
+    return engine(decoded=done, steps=done, prefill=done, requests_running=running, requests_waiting=waiting, **more)
+
+
+def still_for(seconds: float, **more: object) -> list[EngineSnapshot]:
+    return [page(0.0), page(), *[page(**more) for _ in range(int(seconds / STEP))]]
+
+
+def test_a_hung_engine_stands_still_once_the_span_is_over() -> None:
+    assert measure_standstill(follow(still_for(SPAN - STEP)), SPAN) is None
+    assert measure_standstill(follow(still_for(SPAN)), SPAN) == SPAN
+
+
+def test_a_long_prefill_is_no_standstill() -> None:
+    """128 Ki tokens at 2,000 a second: 65 s without a token, a step or a finish."""
+    assert measure_standstill(follow(still_for(65.0)), SPAN) is None
+
+
+def test_an_engine_at_rest_does_not_stand_still() -> None:
+    assert measure_standstill(follow(still_for(4 * SPAN, running=0.0)), SPAN) is None
+
+
+def test_requests_that_only_wait_count() -> None:
+    assert measure_standstill(follow(still_for(SPAN, running=0.0, waiting=2.0)), SPAN) == SPAN
+
+
+@pytest.mark.parametrize("moves", ["engine_steps_total", "prefill_tokens_total", "decode_tokens_total"])
+def test_whatever_moves_ends_it(moves: str) -> None:
+    pages = still_for(SPAN)
+    pages.append(replace(pages[-1], **{moves: getattr(pages[-1], moves) + 1}))
+    assert measure_standstill(follow(pages), SPAN) is None
+
+
+def test_a_finish_is_progress_and_an_abort_is_none() -> None:
+    pages = still_for(SPAN, requests_finished_total={"stop": 5.0, "abort": 0.0})
+    pages[:2] = [replace(one, requests_finished_total={"stop": 5.0, "abort": 0.0}) for one in pages[:2]]
+    gave_up = replace(pages[-1], requests_finished_total={"stop": 5.0, "abort": 1.0})
+    finished = replace(pages[-1], requests_finished_total={"stop": 6.0, "abort": 0.0})
+    assert measure_standstill(follow([*pages, gave_up]), SPAN) == SPAN + STEP
+    assert measure_standstill(follow([*pages, finished]), SPAN) is None
+
+
+def test_requests_that_come_and_go_count_over_twice_the_span() -> None:
+    """Clients give up after a minute and others come: at every third page nobody is there."""
+    turns = [page(running=0.0 if number % 3 == 2 else 2.0) for number in range(int(2 * SPAN / STEP))]
+    assert measure_standstill(follow([page(0.0), page(), *turns[: len(turns) // 2]]), SPAN) is None
+    assert measure_standstill(follow([page(0.0), page(), *turns]), SPAN) == 2 * SPAN
+    # seldom there: that is little traffic, not a standstill
+    seldom = [page(running=2.0 if number % 3 == 2 else 0.0) for number in range(int(2 * SPAN / STEP))]
+    assert measure_standstill(follow([page(0.0), page(), *seldom]), SPAN) is None
+
+
+def test_clients_that_give_up_without_being_let_in_count() -> None:
+    turns = [
+        page(running=0.0, requests_finished_total={"abort": float(min(3, number // 20))})
+        for number in range(int(2 * SPAN / STEP))
+    ]
+    begun = [page(0.0), page(requests_finished_total={"abort": 0.0})]
+    assert measure_standstill(follow([*begun, *turns]), SPAN) == 2 * SPAN
+    fewer = [replace(one, requests_finished_total={"abort": 2.0}) for one in turns]
+    assert measure_standstill(follow([*begun, *fewer]), SPAN) is None
+
+
+def test_a_gap_begins_a_new_count() -> None:
+    before = follow(still_for(SPAN))
+    assert measure_standstill(advance_standstill(before, None, page(), 10_000.0), SPAN) is None
+
+
+@check_rows(
+    ("quality", "says"),
+    [
+        ({}, True),
+        ({"requests_running": Quality.SLOW}, False),
+        ({"decode_tokens_total": Quality.LAGGING}, True),
+        ({"decode_tokens_total": Quality.LAGGING, "engine_steps_total": Quality.SLOW}, False),
+    ],
+)
+def test_only_live_signals_tell(quality: dict[str, Quality], says: bool) -> None:
+    assert says_it_at_once(page(), quality) is says
+    assert not says_it_at_once(replace(page(), requests_running=None), {})
+
+
+def test_an_engine_that_was_put_to_sleep_does_not_stand_still() -> None:
+    assert not says_it_at_once(replace(page(), awake=0.0), {})
+    assert says_it_at_once(replace(page(), awake=1.0), {})
+
+
+def test_the_limiter_calls_it_stalled_after_the_span_and_its_hold() -> None:
+    states: list[Limiter] = []
+    before = None
+    pages = still_for(SPAN + 60)
+    for number in range(2, len(pages) + 1):
+        recent = pages[max(0, number - 13) : number]
+        first = number - len(recent)
+        snapshots = tuple(
+            Snapshot((one,), "vllm", 1e9 + (first + place) * STEP, (first + place) * STEP)
+            for place, one in enumerate(recent)
+        )
+        before = derive(Window(snapshots), DeriveSettings(), before)
+        states.append(before.verdict.state)
+    assert Limiter.STALLED not in states[: int(SPAN / STEP)]
+    assert states[-1] is Limiter.STALLED
+    assert before.verdict.evidence["standstill_seconds"] >= SPAN
+
+
+def test_rule_and_limiter_rest_on_one_declaration() -> None:
+    settings = load_yaml((ROOT / "alerts/llm_serving_alerts/settings.yml").read_text())
+    assert settings["alerts"]["Stalled"]["range"] == "5m"
+    assert SPAN == 300.0 == LimiterConfig().stalled_after_seconds
+    (expr,) = [
+        rule["expr"]
+        for group in load_yaml((ROOT / "alerts/rendered/alerts.yml").read_text())["groups"]
+        for rule in group["rules"]
+        if rule.get("alert") == "LLMServingStalled"
+    ]
+    assert all(name in expr for name in (*declared.MOVES, declared.SAYS_WHAT_RUNS, *declared.SAYS_WHAT_IS_DONE))
+    assert f">= {declared.GIVEN_UP_FROM}" in expr
+    assert {declared.SAYS_WHAT_RUNS, *declared.SAYS_WHAT_IS_DONE} <= ASKED_WHETHER_LIVE

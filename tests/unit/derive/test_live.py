@@ -1,7 +1,5 @@
 """Roofline, busy time, memory and limiter as `derive` makes them of a target's pages, tick by tick."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -66,14 +64,12 @@ def test_the_first_page_knows_ceilings_and_nothing_of_now() -> None:
     assert one.phase_reference_seconds_per_token.keys() == {"prefill", "decode"}
     assert one.gpu_memory_bytes["weights"] == LLAMA.weight_bytes
     assert first.signals["bandwidth_ceiling_ratio_model"] is Absence.WARMING_UP
-    assert first.verdict is not None
     assert first.verdict.state is Limiter.UNKNOWN
     assert first.signals["limiter"] is Absence.WARMING_UP
 
 
 def test_the_second_page_has_a_verdict() -> None:
     second = run(decoding(2))[1]
-    assert second.verdict is not None
     assert second.verdict.state is Limiter.BANDWIDTH
     assert second.signals["limiter"] is Absence.AVAILABLE
     assert second.engines[0].roofline.ratio["model"] == pytest.approx(0.74, abs=0.01)
@@ -112,7 +108,6 @@ def test_time_before_a_long_prompt_is_booked_is_prefills() -> None:
 def test_an_engines_restart_starts_the_counters_at_0() -> None:
     results = run([*decoding(3), *decoding(2)])
     assert [busy_of(result).decode for result in results] == pytest.approx([0, 5, 10, 0, 5])
-    assert results[3].verdict is not None
     assert results[3].verdict.state is Limiter.UNKNOWN
 
 
@@ -177,7 +172,6 @@ def test_a_model_that_is_not_known_is_the_reason_of_what_needs_it() -> None:
     ):
         assert result.signals[signal] is Absence.MODEL_UNKNOWN
     assert result.engines[0].roofline.ratio == {"gpm": 0.6}
-    assert result.verdict is not None
     assert result.verdict.state is Limiter.BANDWIDTH
 
 
@@ -205,7 +199,6 @@ def test_what_is_suspect_is_marked_with_its_cause_and_does_not_decide() -> None:
     for signal in ("bandwidth_ceiling_ratio_model", "decode_ceiling_ratio", "compute_ceiling_ratio"):
         assert result.quality[signal] is Quality.SUSPECT
         assert result.causes[signal] is Cause.INPUTS
-    assert result.verdict is not None
     assert not {"bandwidth", "compute", "decode_slowdown"} & set(result.verdict.evidence)
     assert result.verdict.state is Limiter.UNKNOWN
 
@@ -213,7 +206,6 @@ def test_what_is_suspect_is_marked_with_its_cause_and_does_not_decide() -> None:
 def test_a_measured_source_decides_where_the_worked_out_one_is_suspect() -> None:
     fast = [engine(decoded=3_200_000.0 * tick, steps=50_000.0 * tick, **held(1000, 64)) for tick in range(2)]
     result = run(list(fast), replace(KNOWN, device=DeviceSample(5.0, 1, gpm_ratio=0.6)))[1]
-    assert result.verdict is not None
     assert result.verdict.state is Limiter.BANDWIDTH
     assert "limiter" not in result.quality
 
@@ -235,7 +227,6 @@ def test_an_encoder_has_prefill_and_reasons() -> None:
     assert one.phase_reference_seconds_per_token.keys() == {"prefill"}
     assert one.roofline.compute_ratio is not None
     assert result.signals["decode_ceiling_tokens_per_second"] is Absence.NO_DECODE
-    assert result.verdict is not None
     assert result.verdict.state is Limiter.OVERHEAD
 
 
@@ -256,8 +247,6 @@ def test_a_recorded_run_from_its_first_page_to_its_last() -> None:
         (one,) = result.engines
         if previous is not None and before is not None:
             earlier, now = previous.engines[0].busy, one.busy
-            assert earlier is not None
-            assert now is not None
             moved = (
                 now.prefill
                 + now.decode
@@ -270,7 +259,6 @@ def test_a_recorded_run_from_its_first_page_to_its_last() -> None:
             assert moved == pytest.approx(0) or moved == pytest.approx(tick)
             seconds += moved
         assert not result.causes
-        assert result.verdict is not None
         states.add(result.verdict.state)
         previous = result
     assert previous is not None
@@ -297,5 +285,4 @@ def test_data_parallel_engines_share_the_gpus_and_the_verdict() -> None:
     assert all(one.roofline.ratio["model"] > 0 for one in ranks)
     (nobody,) = [one for one in result.engines if one.engine == ""]
     assert nobody.roofline.bandwidth_ceiling is None
-    assert result.verdict is not None
     assert result.verdict.evidence["busy"] > 0.5

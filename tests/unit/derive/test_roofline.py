@@ -1,6 +1,4 @@
-"""One engine's roofline from its counters: each figure by hand, each absence with its reason."""
-
-from __future__ import annotations
+"""One engine's roofline from its counters, how its work is spread, and what engines refuse to start."""
 
 import math
 from typing import Any
@@ -10,17 +8,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.derive.bandwidth import make_roof
+from llm_serving_exporter.derive.planning import list_refusals
+from llm_serving_exporter.facts.architectures import geometry
+from llm_serving_exporter.gpus.attribution import Spread, spread_engines
 from llm_serving_exporter.model.derived import Cause, EngineDerived, Range
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
 from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.shape import ModelFacts
-from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.snapshot import Absence, ServerFacts
+from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.window import DeviceSample, EngineWindow
 from tests.support.builders.engine_roofline import Outcome, roofline
 from tests.support.builders.windows import all_of, engine, held, window
-from tests.support.models.roofs import H100, LLAMA_8B, flat, gpu, roof, served, shape
+from tests.support.models.roofs import (
+    BF16,
+    DEEPSEEK_V3,
+    FP8,
+    H100,
+    H200,
+    INT4,
+    LLAMA_8B,
+    LLAMA_70B,
+    flat,
+    gpu,
+    roof,
+    served,
+    shape,
+)
 from tests.support.models.shapes import shape_of
 from tests.support.rows import check_rows
+
+# --- One engine's roofline from its counters: each figure by hand, each absence with its reason
+
 
 ONE = Hardware(H100, Parallel(), 1.0)
 LLAMA = served(LLAMA_8B)
@@ -110,7 +129,6 @@ def test_a_prefill_replica_has_bytes_and_flops_and_no_decode() -> None:
     outcome = of(window(steps=20, prompts=20, prefill=40_000))
     found = outcome.roofline
     assert found.achieved["model"] == pytest.approx((20 * READ + 40_000 * (KV + MOVED)) / 60)
-    assert found.compute_ratio is not None
     assert found.compute_ratio > 0
     assert found.phase_busy_ratio == {"prefill": 1.0, "decode": 0.0}
     assert found.context is None
@@ -223,8 +241,6 @@ def test_drafts_move_the_ridge_and_the_floor() -> None:
     """Four drafts a token: five times the FLOPs a step at the same bytes."""
     plain = of(window(**{**DECODE, **SHORT})).roofline
     drafted = of(window(**{**DECODE, **SHORT}, speculative_draft_tokens_total=256_000.0)).roofline
-    assert plain.batch_ridge is not None
-    assert drafted.batch_ridge is not None
     token, kv = 2 * 7.5e9 / FLOPS, 100 * KV / 3.35e12
     assert drafted.batch_ridge / plain.batch_ridge == pytest.approx((token - kv) / (5 * token - kv), rel=0.01)
     # at batch 64 just beyond the ridge of 62: the floor is compute's
@@ -237,8 +253,6 @@ def test_experts_touched_with_the_tokens_of_the_engines_that_share_them() -> Non
     shared = of(
         window(decoded=8000, steps=1000, **held(1000, 8)), QWEN, replace(ONE, parallel=Parallel(1, 1, 4, 4))
     ).roofline.experts
-    assert alone is not None
-    assert shared is not None
     assert alone.expected == pytest.approx(128 * (1 - (1 - 8 / 128) ** 8))
     assert shared.expected == pytest.approx(128 * (1 - (1 - 8 / 128) ** 32))
     assert (alone.lower, alone.upper) == (8, 64)
@@ -251,7 +265,6 @@ def test_above_one_is_shown_as_it_is_with_its_cause() -> None:
     """Eight times the steps that an H100 can do."""
     outcome = of(window(**{**DECODE, "decoded": 64e5, "steps": 1e5}))
     assert outcome.roofline.ratio["model"] > 1
-    assert outcome.roofline.decode_ratio is not None
     assert outcome.roofline.decode_ratio > 1
     assert outcome.roofline.causes["bandwidth_ceiling_ratio_model"] is Cause.INPUTS
     assert outcome.roofline.causes["decode_ceiling_ratio"] is Cause.INPUTS
@@ -270,7 +283,6 @@ def test_a_prefix_that_sequences_share_is_read_once_and_at_most_once_for_each() 
     """64 sequences look at 100,000 tokens each, of which only 400 are held: more than the peak if memory gave each of them all."""
     done = window(**{**DECODE, **held(400, 64), "cached": 6_000_000}, finished=64, prompt=100_000, output=10)
     found = of(done).roofline
-    assert found.model_ratio_range is not None
     assert found.model_ratio_range.expected == pytest.approx(found.ratio["model"])
     assert found.ratio["model"] < 0.2
     assert found.model_ratio_range.upper == 1.0
@@ -285,7 +297,6 @@ def test_what_sequences_share_lowers_the_expected_ceiling_and_not_the_upper_one(
     once = (READ + 64 * 400 * KV) / 3.35e12
     assert found.decode_ceiling_upper == pytest.approx(64 / once, rel=1e-3)
     assert found.decode_ceiling == pytest.approx(64 / (once + 64 * 600 * KV / 5.5e12), rel=1e-3)
-    assert found.context is not None
     assert found.context.expected == pytest.approx(1000, rel=1e-3)
 
 
@@ -366,3 +377,138 @@ def test_the_ceiling_never_rises_with_context(done: EngineWindow, one: float, ot
     assert (short is None) == (long is None)
     if short is not None and long is not None:
         assert long <= short * (1 + 1e-9)
+
+
+# --- How an engine's work is spread: who is believed, and what is a guess
+
+
+NOTHING = ServerFacts()
+
+
+def target(**settings: object) -> Target:
+    return Target("t", "http://t:8000", **settings)
+
+
+def test_configuration_wins_over_the_servers_word() -> None:
+    said = ServerFacts(tensor_parallel_size=2, pipeline_parallel_size=1, data_parallel_size=1)
+    assert spread_engines(target(), said, 2, 1) == Spread(Parallel(2), 2.0)
+    told = spread_engines(target(tensor_parallel_size=4, pipeline_parallel_size=2), said, 8, 1)
+    assert told == Spread(Parallel(4, 2), 8.0)
+
+
+def test_without_a_word_all_gpus_of_an_engine_are_one_group_and_that_is_a_guess() -> None:
+    assert spread_engines(target(), NOTHING, 4, 1) == Spread(Parallel(4), 4.0, assumed=True)
+    assert spread_engines(target(gpu_count=4), NOTHING, None, 1) == Spread(Parallel(4), 4.0, assumed=True)
+    assert spread_engines(target(pipeline_parallel_size=2), NOTHING, 8, 1) == Spread(Parallel(4, 2), 8.0, assumed=True)
+
+
+@pytest.mark.parametrize(("gpus", "stages"), [(1, None), (2, 2)])
+def test_one_gpu_a_stage_is_no_guess(gpus: int, stages: int | None) -> None:
+    assert not spread_engines(target(pipeline_parallel_size=stages), NOTHING, gpus, 1).assumed
+
+
+def test_each_of_several_engines_has_its_share() -> None:
+    """Their experts are shared: with and without expert parallelism each engine holds its part."""
+    assert spread_engines(target(), NOTHING, 8, 4) == Spread(Parallel(2, 1, 4, 8), 2.0, assumed=True)
+    assert spread_engines(target(experts_shared=False), NOTHING, 4, 4) == Spread(Parallel(1, 1, 4), 1.0)
+    assert spread_engines(target(), ServerFacts(experts_spread=False), 4, 4).parallel == Parallel(1, 1, 4)
+
+
+def test_ranks_beyond_those_on_the_page() -> None:
+    """A page that shows one rank of eight: the experts are spread over all of them."""
+    assert spread_engines(
+        target(), ServerFacts(tensor_parallel_size=1, data_parallel_size=8), 1, 1
+    ).parallel == Parallel(1, 1, 8, 8)
+
+
+def test_decode_context_parallelism_by_the_server_or_the_configuration() -> None:
+    said = ServerFacts(tensor_parallel_size=8, decode_context_parallel_size=4)
+    assert spread_engines(target(), said, 8, 1).parallel == Parallel(8, context=4)
+    assert spread_engines(target(decode_context_parallel_size=2), said, 8, 1).parallel == Parallel(8, context=2)
+    odd = spread_engines(target(decode_context_parallel_size=3), said, 8, 1)
+    assert odd.parallel == Parallel(8), "no engine starts like this"
+
+
+def test_an_engine_that_spans_nodes_has_more_gpus_than_are_seen_here() -> None:
+    told = spread_engines(target(), ServerFacts(tensor_parallel_size=8, pipeline_parallel_size=2), 8, 1)
+    assert told == Spread(Parallel(8, 2), 16.0)
+
+
+def test_gpus_that_the_server_leaves_idle_are_the_engines_all_the_same() -> None:
+    assert spread_engines(target(gpu_count=2), ServerFacts(tensor_parallel_size=1), None, 1) == Spread(Parallel(1), 2.0)
+
+
+def test_what_cannot_be_divided_is_not_known() -> None:
+    assert spread_engines(target(), NOTHING, 3, 2) == Spread(None, 1.5)
+    assert spread_engines(target(pipeline_parallel_size=3), NOTHING, 8, 1) == Spread(None, 8.0)
+    assert spread_engines(target(), NOTHING, None, 1) == Spread(None, None)
+    assert spread_engines(target(), NOTHING, 0, 0) == Spread(None, None)
+
+
+def test_the_servers_word_needs_no_gpus() -> None:
+    assert spread_engines(target(), ServerFacts(tensor_parallel_size=4), None, 1) == Spread(Parallel(4), 4.0)
+
+
+def test_the_servers_own_count_of_accelerators_stands_where_no_gpu_is_seen() -> None:
+    """SGLang's /v1/loads says how many an engine has; NVML and the configuration win."""
+    said = ServerFacts(gpu_count=4)
+    assert spread_engines(target(), said, None, 2) == Spread(Parallel(4, 1, 2, 8), 4.0, assumed=True)
+    assert spread_engines(target(gpu_count=2), said, None, 1) == Spread(Parallel(2), 2.0, assumed=True)
+    assert spread_engines(target(), said, 8, 1) == Spread(Parallel(8), 8.0, assumed=True)
+
+
+# --- What engines refuse to start, as their sources have it
+
+
+T4 = replace(H100, name="T4", compute_capability=(7, 5))
+SMALL_LLAMA = replace(served(LLAMA_70B, FP8), context_limit_tokens=131_072)
+# 40 heads, 10 KV heads
+PHI_4 = served(
+    geometry(
+        {
+            "model_type": "phi3", "hidden_size": 5120, "num_hidden_layers": 40, "num_attention_heads": 40, "num_key_value_heads": 10,
+            "intermediate_size": 17920, "vocab_size": 100352, "tie_word_embeddings": False,
+        }
+    ),
+    FP8,
+)  # fmt: skip
+MLA = flat(1e9, FP8, replace(shape(DEEPSEEK_V3), mla=True))
+
+
+@check_rows("tensor", [1, 2, 4, 8, 16, 32, 64])
+def test_sixty_four_heads_spread_over_any_power_of_two(tensor: int) -> None:
+    assert list_refusals(SMALL_LLAMA, H100, Parallel(tensor), 4096) == ()
+
+
+@check_rows("tensor", [3, 6, 7, 128])
+def test_heads_that_do_not_divide(tensor: int) -> None:
+    (said,) = list_refusals(SMALL_LLAMA, H100, Parallel(tensor), 4096)
+    assert f"{tensor} does not divide" in said
+    assert "64 attention heads" in said
+
+
+def test_kv_heads_that_spread_unevenly() -> None:
+    assert list_refusals(PHI_4, H100, Parallel(2), 4096) == ()
+    (said,) = list_refusals(PHI_4, H100, Parallel(4), 4096)
+    assert said.startswith("10 KV heads do not spread evenly over 4")
+
+
+def test_decode_context_parallelism_only_cuts_what_is_kept_several_times() -> None:
+    """vLLM: the tensor-parallel size over the KV heads at most; MLA keeps one latent, so that any is right."""
+    assert list_refusals(SMALL_LLAMA, H100, Parallel(16, context=2), 4096) == ()
+    assert "no more than that" in list_refusals(SMALL_LLAMA, H100, Parallel(16, context=4), 4096)[0]
+    assert "refuses decode context" in list_refusals(SMALL_LLAMA, H100, Parallel(8, context=2), 4096)[0]
+    assert list_refusals(MLA, H200, Parallel(8, context=8), 4096) == ()
+
+
+def test_a_context_beyond_the_models() -> None:
+    assert list_refusals(SMALL_LLAMA, H100, Parallel(8), 131_072) == ()
+    (said,) = list_refusals(SMALL_LLAMA, H100, Parallel(8), 131_073)
+    assert "131072" in said
+
+
+def test_bf16_on_a_card_without_it() -> None:
+    (said,) = list_refusals(served(LLAMA_70B, BF16), T4, Parallel(8), 4096)
+    assert "--dtype fp16" in said
+    assert list_refusals(served(LLAMA_70B, INT4), T4, Parallel(8), 4096) == ()
+    assert list_refusals(served(LLAMA_70B, BF16), H100, Parallel(8), 4096) == (), "no capability is known of it"

@@ -1,7 +1,5 @@
 """Which runtime a page is recognised as: every page of every recording, pages made from the facts, and pages of nobody."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

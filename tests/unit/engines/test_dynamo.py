@@ -1,7 +1,5 @@
 """Dynamo's traps, one by one: the frontend that is no engine, and workers that pass their engine's families on."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

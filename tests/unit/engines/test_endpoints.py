@@ -3,8 +3,6 @@
 ANSWERS has for each what a server answers; fields as the tables' facts have them. Hostile ones are made from those.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import time

@@ -1,7 +1,5 @@
 """Routers and gateways as runtimes: what each counts, whose its times are, and that none is taken for an engine."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.engines.detect import detect, labels_needed

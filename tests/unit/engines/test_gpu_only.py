@@ -1,7 +1,5 @@
 """Servers without metrics (Ollama, DeepSpeed-MII, any other): up or down, their GPUs, and of everything else the reason, never a 0."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The traps of TGI and of Text Embeddings Inference, one by one. Pages are made from the facts (runtimes-others 3 and 4)."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -176,8 +174,6 @@ def test_the_model_is_named_by_info_and_the_admission_cap_is_no_batch_limit() ->
     assert after.server.facts.model_roots == {"org/model-7b": "org/model-7b"}
     # of the live tokens, not of those booked at the end
     later, earlier = engine.decode_tokens_live, before.page.snapshot.engines[0].decode_tokens_live
-    assert later is not None
-    assert earlier is not None
     assert after.page.derived.engines[0].phase_tokens_per_second["decode"] == pytest.approx((later - earlier) / 10)
 
 
@@ -256,8 +252,6 @@ def test_it_has_neither_a_decode_rate_of_0_nor_a_batch() -> None:
     engine, derived = after.page.snapshot.engines[0], after.page.derived.engines[0]
     assert set(derived.phase_tokens_per_second) == {"prefill"}
     earlier = before.page.snapshot.engines[0].prefill_tokens_total
-    assert engine.prefill_tokens_total is not None
-    assert earlier is not None
     assert derived.phase_tokens_per_second["prefill"] == pytest.approx((engine.prefill_tokens_total - earlier) / 10)
     assert (derived.batch_size_mean, derived.batch_utilization_ratio, engine.decode_tokens_total) == (None, None, None)
     assert after.page.derived.signals["phase_tokens_per_second_decode"]

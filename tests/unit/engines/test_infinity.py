@@ -1,7 +1,5 @@
 """Infinity and Xinference: told by their model lists, which also have what their pages leave out."""
 
-from __future__ import annotations
-
 import json
 
 from llm_serving_exporter.engines.hooks.others import is_infinity, read_infinity_models

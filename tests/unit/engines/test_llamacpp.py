@@ -1,7 +1,5 @@
 """llama.cpp's table over page text and recorded answers, and as a server over HTTP: each trap of its exposition a test."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,16 +1,10 @@
 """The traps of LMDeploy, LightLLM and mistral.rs, one by one. Pages of the latter two are made from the facts (runtimes-others 15)."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
-from llm_serving_exporter.engines.hooks.others import (
-    read_lightllm_load,
-    read_lmdeploy_info,
-    read_mistralrs_models,
-)
+from llm_serving_exporter.engines.hooks.others import read_lightllm_load, read_lmdeploy_info, read_mistralrs_models
 from llm_serving_exporter.engines.mapping import ERRORS
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts

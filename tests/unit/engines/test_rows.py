@@ -1,7 +1,5 @@
 """The mechanism that every table runs on, on made-up runtimes: columns, versions, command lines, JSON answers, formulas."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from math import inf, nan

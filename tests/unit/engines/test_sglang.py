@@ -1,7 +1,5 @@
 """SGLang's traps, one by one: what the page says and what may be read from it."""
 
-from __future__ import annotations
-
 from llm_serving_exporter.engines.detect import detect
 from llm_serving_exporter.engines.hooks.sglang import read_loads, read_models, read_server_info
 from llm_serving_exporter.engines.registry import RUNTIMES

@@ -1,7 +1,5 @@
 """What has to hold for every built-in table: as written, at rest, with labels that nobody knows, on pages that strangers sent."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

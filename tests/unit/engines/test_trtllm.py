@@ -1,7 +1,5 @@
 """trtllm-serve's traps, its page's and its JSON's, and Triton's with TensorRT-LLM, with vLLM's and with a back end that reports nothing."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """vLLM's traps, one by one: what the page says and what may be read from it."""
 
-from __future__ import annotations
-
 import pytest
 
 from llm_serving_exporter.catalogue.serving import SERVING

@@ -1,7 +1,5 @@
 """Geometry of models against exact counts, what holds for each of them, and the names of matrices as in the checkpoints."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

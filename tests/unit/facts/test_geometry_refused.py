@@ -1,7 +1,5 @@
 """Configs that are refused: the message names the key, and no geometry is guessed."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The GPU catalogue: its rows, held against a second source of each figure; which names mean which row, which device is which product."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 

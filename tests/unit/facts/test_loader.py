@@ -1,7 +1,5 @@
 """Files of models as they lie on disk: folders, Hugging Face caches, what is broken, and what must never be read."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

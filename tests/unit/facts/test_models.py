@@ -1,7 +1,5 @@
 """The model catalogue as it is shipped, every row against a count that was not made here, and a user's own models before it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Which names mean which row of the model catalogue, which mean none, which are near, and what a name says of the weights."""
 
-from __future__ import annotations
-
 import re
 import time
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Peaks of devices and of named GPUs: which bandwidth is believed, MIG shares, precisions, groups of unlike GPUs."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Formats of each module from quantisation configs, those of named models as published (ai-dynamo/aiconfigurator, HEAD 095f58a5)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What is served: dtype, override, fp8 and how its lists name modules, refusals; bits per stored weight, and the KV cache's dtype."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

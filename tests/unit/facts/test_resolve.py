@@ -1,7 +1,5 @@
 """The order of belief: configuration, server, files, catalogue; what is said of each and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Families' rows: that every line can be read, what the evaluator makes of it, and what a config that they do not cover is told."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Bytes of weights, kept and read, against published sizes and facts model-math tables B.8, C and F."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The page about the configuration and the example say what the code does."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

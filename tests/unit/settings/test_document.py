@@ -1,7 +1,5 @@
 """Files that are hostile, broken or odd: each is a problem with its exact message, none hurts the process."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

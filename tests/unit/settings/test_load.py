@@ -1,7 +1,5 @@
 """What a usable configuration becomes; the `model` block of a target; which shard a pod has."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import FrozenInstanceError
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Flags, environment variables and YAML keys: one table, one order of precedence; how each is written, and what argparse says."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

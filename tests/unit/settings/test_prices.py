@@ -1,7 +1,5 @@
 """The price file, and objectives out of the settings file of the alert rules: what is read, what wins, every mistake at its place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Which commit --version shows: the build's, the checkout's, or none."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

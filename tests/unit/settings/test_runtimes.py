@@ -1,7 +1,5 @@
 """Tables of the configuration file: what they become, whose pages they read, what is odd about them; docs/mapping.md works as it says."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sections of the configuration about others: `http_sd:`, `kubernetes:`, `dcgm:`, `otlp:`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Who a target is and what is stated of it: place, labels, name, servers that a list may name, GPUs that flags or files describe."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Nodes with GPUs and a kubelet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The batch limit by an engine's own process: real processes that listen, and the driver's word on a machine made by hand."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -50,7 +48,6 @@ def engine(folder: Path, *arguments: str) -> Iterator[str]:
     command = [sys.executable, "-c", ENGINE, str(folder / "page"), *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
-            assert process.stdout is not None
             yield f"http://127.0.0.1:{int(process.stdout.readline())}"
         finally:
             process.communicate(timeout=PATIENCE_SECONDS)

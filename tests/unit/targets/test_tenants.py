@@ -1,10 +1,9 @@
 """Tenants of front doors: who they are on each gateway's page, what is counted of them, and what is never published."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import itertools
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +32,9 @@ from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 from tests.support.servers.replica import UNIX_START, Replica, readings
 
+# --- Tenants of front doors: who they are on each gateway's page, what is counted of them, and what is never published
+
+
 TEAMS = TenantsConfig(TenantKind.TEAM)
 PROMPT, CACHED = "tenant_prompt_tokens_total", "tenant_cached_prompt_tokens_total"
 DECODE, REQUESTS = "tenant_decode_tokens_total", "tenant_requests_finished_total"
@@ -42,7 +44,6 @@ Counts = dict[tuple[str, str], dict[str, float]]
 
 
 def counts_of(reading: TargetReading) -> Counts:
-    assert reading.page.tenants is not None
     return {(row.model_name, row.tenant): dict(row.counts) for row in reading.page.tenants.rows}
 
 
@@ -126,7 +127,6 @@ def test_tenants_are_off_unless_they_are_asked_for() -> None:
 def test_each_gateways_page_names_its_tenants(page: str, tenants: TenantsConfig, expected: set[str]) -> None:
     reading = read([(TESTS / "made" / f"{page}.prom").read_text()] * 2, tenants)[-1]
     assert {tenant for _, tenant in counts_of(reading)} == expected
-    assert reading.page.tenants is not None
     assert reading.page.tenants.signals[PROMPT] is Absence.AVAILABLE
 
 
@@ -141,7 +141,6 @@ def test_each_gateways_page_names_its_tenants(page: str, tenants: TenantsConfig,
 def test_a_page_that_knows_no_tenants_says_so(page: str, tenants: TenantsConfig, why: Absence) -> None:
     reading = read([(TESTS / "made" / f"{page}.prom").read_text()] * 2, tenants)[-1]
     assert counts_of(reading) == {}
-    assert reading.page.tenants is not None
     assert set(reading.page.tenants.signals.values()) == {why}
     assert f'reason="{why.value}",signal="{PROMPT}"' in text_of(reading)
 
@@ -150,7 +149,6 @@ def test_an_engines_page_says_that_it_counts_no_adapters() -> None:
     run = recording("vllm-0.32")
     page = run.pages[min(run.pages)].decode()
     reading = readings([{"/metrics": page}] * 2, tenants=TenantsConfig(TenantKind.ADAPTER))[-1]
-    assert reading.page.tenants is not None
     assert set(reading.page.tenants.signals.values()) == {Absence.NOT_EXPORTED}
     assert readings([{"/metrics": page}] * 2, tenants=TEAMS)[-1].page.tenants is None
 
@@ -331,7 +329,6 @@ def test_workers_without_a_shared_folder_are_suspect_and_count_for_nobody() -> N
     # once it is known, it stays known: 30 ticks of 10 s are three times as long as falls are remembered
     assert {reading.page.up for reading in found[8:]} == {False}
     last = found[-1]
-    assert last.page.last is not None
     assert last.page.last.reason is FailureReason.SEVERAL_SERVERS
     assert "PROMETHEUS_MULTIPROC_DIR" in last.page.problem
     suspect = [line for line in text_of(last).splitlines() if line.startswith("llm_serving_signal_suspect")]
@@ -382,3 +379,50 @@ def test_the_first_requests_of_an_idle_proxy_are_its_tenants() -> None:
     pages = [idle, idle, idle + litellm({("llama", "search"): 300.0})]
     found = readings([{"/metrics": page} for page in pages] + [{"/metrics": pages[-1]}] * SETTLED, tenants=TEAMS)
     assert counts_of(found[-1])["llama", "search"][PROMPT] == 300.0
+
+
+# --- Names of tenants, one by one: what is published of them, what is withheld, and how long that takes
+
+
+def test_without_its_key_nobody_is_named(tmp_path: Path) -> None:
+    names = TenantNames(TenantSettings(TenantKind.TEAM, key_file=str(tmp_path / "gone")))
+    assert names.publish("ads") == WITHHELD
+    assert names.publish("") == UNLABELLED
+
+
+def test_names_are_bounded_and_printable() -> None:
+    names = TenantNames(TenantSettings(TenantKind.TEAM))
+    assert len(names.publish("x" * 5000)) == 80
+    assert "\n" not in names.publish("a\nb")
+    assert names.publish(" \t") == UNLABELLED
+
+
+@check_rows(
+    "name", ["U024BE7LH", "@search", "9f1c2a34-6bb1-4c1e-9d11-00805f9b34fb", "desk-team-1-of-the-eastern-floor"]
+)
+def test_what_is_no_address_and_no_key_keeps_its_name(name: str) -> None:
+    assert TenantNames(TenantSettings(TenantKind.USER)).publish(name) == name
+
+
+def test_a_key_in_the_place_of_a_name_is_withheld() -> None:
+    assert TenantNames(TenantSettings(TenantKind.KEY)).publish("ci sk-Zs9fQ2k3Lw8pXy7v0aBcDe") == WITHHELD
+
+
+def test_a_name_takes_no_longer_than_it_is() -> None:
+    """Whoever sends requests chooses names of users, and each page asks for each of them: a search that begins anew at each character took
+    14 s for this one."""
+    began = time.process_time()
+    TenantNames(TenantSettings(TenantKind.USER)).publish(
+        "x" * 20_000 + "&amp;" * 1000 + "%25" * 1000 + "[ " * 1000 + "\\" * 20_000
+    )
+    assert time.process_time() - began < 1.0
+
+
+def test_words_of_ours_take_no_row_of_a_tenant() -> None:
+    names = TenantNames(TenantSettings(TenantKind.TEAM, limit=1))
+    assert [names.publish(raw) for raw in ("other", "unlabelled", "withheld", "ads")] == [
+        "other",
+        "unlabelled",
+        "withheld",
+        "ads",
+    ]

@@ -1,7 +1,5 @@
 """The landing page in a real browser: it renders as meant, with its style, in light and dark, wide and narrow."""
 
-from __future__ import annotations
-
 import html
 import struct
 import zlib

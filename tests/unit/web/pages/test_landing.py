@@ -1,25 +1,55 @@
-"""The landing page: targets, their figures, and what is missing and why."""
+"""The landing page: targets, their figures, what is missing and why, roofline, cost, GPUs; readiness and the JSON for operators."""
 
-from __future__ import annotations
-
+import json
+import math
 import re
+from typing import Any
 
 import pytest
 
-from llm_serving_exporter.model.derived import Latency, Range, SloCount, Tail
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.model.cost import (
+    EngineCost,
+    EngineTotals,
+    Method,
+    Price,
+    Rate,
+    RateKind,
+    TargetCost,
+    WindowCost,
+)
+from llm_serving_exporter.model.derived import Cause, Latency, Limiter, Range, SloCount, Tail
+from llm_serving_exporter.model.hardware import Hardware, Parallel, TargetGpus
+from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.numbers import Quantile
-from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.reading import State, TargetReading, View
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.sample import FailureReason
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.snapshot import Absence, Quality
-from llm_serving_exporter.model.target import PodFault, PodState, ReplicaPart, Role, Target, WaitingPod
-from llm_serving_exporter.render.sentences import POD_FAULTS, what_to_do
-from llm_serving_exporter.web.pages.engines import MOST_ENGINES
+from llm_serving_exporter.model.target import (
+    HttpSettings,
+    PodFault,
+    PodState,
+    ReplicaPart,
+    Role,
+    Secret,
+    Target,
+    WaitingPod,
+)
+from llm_serving_exporter.render.sentences import CAUSES, LIMITERS, POD_FAULTS, what_to_do
+from llm_serving_exporter.settings.config import Config, effective
+from llm_serving_exporter.web.pages.debug import answer_debug_targets, answer_ready
+from llm_serving_exporter.web.pages.engines import MOST_ENGINES, render_roofline
 from llm_serving_exporter.web.pages.landing import MOST_CARDS
 from tests.support.builders import views
-from tests.support.builders.landingpage import landing_bytes, page_of
+from tests.support.builders.landingpage import Page, landing_bytes, page_of
+from tests.support.builders.limited import DECODING, reading
 from tests.support.builders.target_readings import change_reading, make_reading
+from tests.support.models.roofs import H100, flat, shape
 from tests.support.rows import check_rows
+
+# --- The landing page: targets, their figures, and what is missing and why
+
 
 # --- a target that is well ----------------------------------------------------------------------------------------
 
@@ -326,3 +356,414 @@ def test_ranks_that_are_not_read_are_said_to_be_assumed() -> None:
     whole = page_of(views.view(change_reading(one, replica_part=ReplicaPart("r1-0", 4, 2, 4)))).card("a")
     assert "2 of the 4 ranks of r1-0" in whole
     assert "does not read" not in whole
+
+
+# --- The roofline on the landing page: figures with their units, what limits, and what to think of what cannot be
+
+
+ENCODER = flat(1e9, form=shape(encoder=True))
+
+
+def card(target: TargetReading) -> str:
+    return page_of(views.view(target)).card("chat-0")
+
+
+def test_the_roofline_of_one_engine_with_its_units() -> None:
+    """64 sequences of 100 tokens at 83 steps a second on an H100, 63 % of its bandwidth by GPM."""
+    shown = card(reading(DECODING))
+    for figure in (
+        "Limited by memory bandwidth", "Memory bandwidth 63 % gpm 63 %, model 43.7 %", "Compute 9.54 % of the dense peak",
+        "Ridge batch 295 of the weights; with KV 396; now 64",
+        "Decode ceiling 13.5k tok/s reached 39.4 %", "Steps 83.3 per s counted by the engine",
+        "weights 14 GiB", "Prefill's share", "Model m: 8.03G parameters, 7.5G read",
+    ):  # fmt: skip
+        assert figure in shown, shown
+
+
+def test_a_figure_that_is_not_there_says_why() -> None:
+    shown = card(reading(DECODING, hardware=Hardware(Absence.PEAK_UNKNOWN, Parallel(), 1.0)))
+    assert "Memory bandwidth" not in shown
+    prefill = card(reading({"prompts": 300.0, "prefill": 60_000.0, "steps": 300.0}, device=None))
+    assert "Decode ceiling – idle" in prefill
+
+
+def test_steps_that_were_worked_out_say_so() -> None:
+    assert "from inter-token latency" in card(reading({**DECODING, "steps": None} | {"seconds_per_token": 0.02}))
+
+
+def test_several_engines_have_a_row_each_and_a_bound() -> None:
+    page = page_of(views.view(reading(*[DECODING] * 3, hardware=Hardware(H100, Parallel(), 1.0))))
+    (header,) = [place for place, row in enumerate(page.rows) if row[1:3] == ["bandwidth", "compute"]]
+    assert [row[0] for row in page.rows[header + 1 : header + 4]] == ["0", "1", "2"]
+    assert page.rows[header + 3][1] == "63 %"
+    many = reading(*[DECODING] * (MOST_ENGINES + 5))
+    assert len(Page(f"<section>{render_roofline(many)}</section>").rows) == MOST_ENGINES + 1
+
+
+def test_an_embedding_server_whose_gpu_is_not_the_bottleneck() -> None:
+    busy = {"prompts": 300.0, "prefill": 60_000.0, "steps": 300.0}
+    shown = card(reading(busy, model=ENCODER))
+    assert "The GPU is not the bottleneck" in shown
+    assert "Decode ceiling – no decode" in shown
+    # 30 million tokens of 2 GFLOP in a minute are all that an H100 can do
+    saturated = card(reading({**busy, "prefill": 2e7}, model=ENCODER))
+    assert "The GPU is not the bottleneck" not in saturated
+
+
+def test_an_embedding_server_without_work_is_not_told_to_look_at_its_clients() -> None:
+    idle = {"prompts": 3.0, "prefill": 600.0, "steps": 3.0, "requests_running": 0.0}
+    shown = card(reading(idle, model=ENCODER))
+    assert "The GPU is not the bottleneck" not in shown
+    assert "Limited by nothing" in shown
+
+
+def test_what_cannot_be_is_shown_as_it_is_with_the_likely_reason() -> None:
+    shown = card(reading({**DECODING, "decoded": 32e6, "steps": 500_000.0}))
+    assert "Values that are impossible:" in shown
+    assert CAUSES[Cause.INPUTS] in shown
+    # believed is what was measured
+    assert "Memory bandwidth 63 %" in shown
+
+
+def test_a_model_that_is_not_known_says_why_and_is_escaped() -> None:
+    target = change_reading(
+        reading(DECODING), models={"<b>m": FactsError(Absence.ARCHITECTURE_UNKNOWN, "no formula for <i>this</i>")}
+    )
+    assert "Model <b>m: no formula for <i>this</i>" in card(target)
+    assert "&lt;b&gt;m" in render_roofline(target)
+
+
+def test_nothing_is_said_of_a_target_without_a_page() -> None:
+    assert render_roofline(change_reading(reading(DECODING), snapshot=None)) == ""
+    assert render_roofline(change_reading(reading(DECODING), derivation=None)) == ""
+
+
+@check_rows("state", Limiter)
+def test_each_state_has_its_words(state: Limiter) -> None:
+    assert LIMITERS[state]
+
+
+@check_rows("cause", Cause)
+def test_each_cause_has_its_sentence(cause: Cause) -> None:
+    assert CAUSES[cause].endswith(".")
+
+
+# --- What the landing page says of a target's cost
+
+
+RESERVED = Rate("reserved", RateKind.RESERVED)
+SPENT = {
+    ("prefill", "reserved", "roofline"): 10.0,
+    ("decode", "reserved", "roofline"): 60.0,
+    ("idle", "reserved", "roofline"): 20.0,
+    ("down", "reserved", "roofline"): 4.0,
+    ("idle", "spot", "roofline"): 5.0,
+    ("unattributed", "reserved", "roofline"): 1.0,
+}
+WINDOW = WindowCost(
+    {
+        ("prefill", "busy"): 0.05,
+        ("prefill", "allocated"): 0.0714,
+        ("decode", "allocated"): 0.62,
+        ("blended", "allocated"): 0.161,
+    },
+    tokens_per_usd=6.2e6,
+    usd_per_request=0.000119,
+)
+
+
+def costing(reading: TargetReading, **changes: object) -> TargetReading:
+    engine = EngineCost(
+        "meta-llama/Llama-3.3-70B-Instruct", "0", "unified", EngineTotals({}, SPENT), Later(lambda: WINDOW)
+    )
+    found = TargetCost((engine,), Price(2.49, RESERVED), Method.ROOFLINE, "model facts", Later(dict))
+    return change_reading(reading, total=TargetGpus(2, "H100 SXM 80GB"), cost=replace(found, **changes))
+
+
+def test_busy_time_that_is_not_split_is_not_said_to_be() -> None:
+    chat = views.fleet().targets[0]
+    engine = EngineCost(
+        "m", "0", "unified", EngineTotals({}, {("unattributed", "reserved", "roofline"): 2.0}), Later(lambda: WINDOW)
+    )
+    text = page_of(views.view(costing(chat, engines=(engine,)))).text
+    assert "busy time is not split: what the method roofline needs is not known" in text
+    assert "1 GPU at" in page_of(views.view(change_reading(costing(chat), total=TargetGpus(1, "H100 SXM 80GB")))).text
+
+
+def test_a_target_with_a_price() -> None:
+    chat = views.fleet().targets[0]
+    page = page_of(views.view(costing(chat)))
+    assert page.row("cost")[:5] == ["cost", "prefill, $/M", "decode, $/M", "blended, $/M", "$/request"]
+    assert page.row("meta-llama/Llama-3.3-70B-Instruct") == [
+        "meta-llama/Llama-3.3-70B-Instruct", "$0.0714", "$0.62", "$0.16", "$0.000119", "$100.00", "10 %", "60 %", "25 %", "4 %", "1 %",
+    ]  # fmt: skip
+    assert "2 GPUs at $2.49 an hour (rate reserved); per million tokens and per request over 1 min" in page.text
+    assert "busy time split by roofline: model facts" in page.text
+
+
+def test_a_price_of_pools_is_before_commitments() -> None:
+    chat = views.fleet().targets[0]
+    page = page_of(views.view(costing(chat, price=Price(4.0, Rate("pool", RateKind.POOL)))))
+    assert "2 GPUs at $4.00 an hour (rate pool, before commitments); per million tokens" in page.text
+
+
+def test_one_that_is_down_still_shows_what_it_has_cost() -> None:
+    page = page_of(views.view(costing(views.down())))
+    row = page.row("meta-llama/Llama-3.3-70B-Instruct")
+    assert row[1:6] == ["–", "–", "–", "–", "$100.00"]
+
+
+def test_without_a_price_there_is_no_table_but_the_reason() -> None:
+    chat = views.fleet().targets[0]
+    bare = EngineCost("m", "0", "unified", EngineTotals({("busy", ""): 5.0}))
+    unpriced = costing(chat, engines=(bare,), price=None, reasons=Later(lambda: {"cost_usd_total": Absence.NO_PRICE}))
+    page = page_of(views.view(unpriced))
+    assert "blended, $/M" not in page.text
+    assert "cost USD" in page.text
+    assert "The price file states no price for its GPUs that has begun" in page.text
+    unset = costing(
+        chat, engines=(bare,), price=None, reasons=Later(lambda: {"cost_usd_total": Absence.NOT_CONFIGURED})
+    )
+    assert "Set cost.price_file" in page_of(views.view(unset)).text
+
+
+def test_a_shared_gpu_says_its_share() -> None:
+    chat = views.fleet().targets[0]
+    shared = replace(chat, target=Target("chat-0", "http://chat-0:8000", gpu_share=0.5))
+    assert "2 GPUs x share 0.5 at $2.49 an hour" in page_of(views.view(costing(shared))).text
+    # or as it is known: instances of cards
+    slices = change_reading(chat, total=TargetGpus(2, "H100 SXM 80GB MIG 1g.10gb", 1 / 7))
+    assert (
+        "2 GPUs x share 0.143 at $2.49 an hour"
+        in page_of(views.view(change_reading(costing(chat), total=slices.gpus.total))).text
+    )
+
+
+# --- The landing page: GPUs, and text from outside
+
+
+# --- GPUs ---------------------------------------------------------------------------------------------------------
+
+
+def test_gpus_with_units_and_what_slows_them():
+    page = page_of(views.fleet())
+    assert page.row("1 NVIDIA H100 80GB HBM3 GPU-1b1d5c9e chat-0") == [
+        "1 NVIDIA H100 80GB HBM3 GPU-1b1d5c9e chat-0", "94 %", "58.4 %", "31 %", "698 of 700 W", "71.8 GiB of 79.6 GiB",
+        "61 °C memory 74 °C", "power cap heat (hardware)",
+    ]  # fmt: skip
+    assert page.row("0 NVIDIA H100 80GB HBM3 GPU-0b1d5c9e chat-0")[-1] == "nothing"
+    assert "driver 570.86.15 read 1 s ago" in page.card("GPUs")
+
+
+def test_readings_that_a_gpu_does_not_have_are_dashes():
+    bare = views.gpu(
+        0, busy_ratio=None, dram_bandwidth_ratio=None, tensor_activity_ratio=None, power_watts=None, temperature_celsius={},
+        memory_used_bytes=None, slowdown=None, absent={"power_watts": "not_supported"},
+    )  # fmt: skip
+    page = page_of(views.view(gpu_readings=views.gpus(bare)))
+    assert page.row("0 NVIDIA H100 80GB HBM3 GPU-0b1d5c9e")[1:] == ["–"] * 7
+
+
+def test_without_nvml_the_page_says_what_still_works_and_what_to_set():
+    absent = views.gpus(reason=FailureReason.NO_LIBRARY, detail="libnvidia-ml.so.1 is not found")
+    said = page_of(views.view(views.reading("chat-0", [views.engine("m")]), gpu_readings=absent)).card("GPUs")
+    assert "NVML: libnvidia-ml.so.1 is not found" in said
+    assert "everything that the engines' pages say is still here" in said
+    assert "set gpu_model and gpu_count of chat-0." in said
+    assert "device_exporter.url" in said
+    assert "is still here" not in page_of(views.view(gpu_readings=views.gpus(views.gpu(0)))).text
+
+
+def test_a_device_exporter_is_named_where_it_fails():
+    failed = replace(views.gpus(reason=FailureReason.REFUSED, detail="connection refused"), source="device_exporter")
+    page = page_of(views.view(gpu_readings=failed))
+    assert "device exporter (device_exporter): connection refused" in page.card("GPUs")
+    assert "device exporter failed" in page.text
+    assert "NVML" not in page.card("GPUs")
+
+
+def test_a_lost_gpu():
+    page = page_of(views.view(gpu_readings=views.gpus(views.gpu(0, lost=True))))
+    assert page.row("0 NVIDIA H100 80GB HBM3 GPU-0b1d5c9e")[1:] == ["lost", *["–"] * 6]
+    assert "1 GPU lost" in page.text
+
+
+def test_nvml_that_fails_says_what_to_do():
+    failed = views.gpus(reason=FailureReason.NO_LIBRARY, detail="NVML Shared Library Not Found")
+    card = page_of(views.view(gpu_readings=failed)).card("GPUs")
+    assert "NVML: NVML Shared Library Not Found libnvidia-ml.so.1 is not there" in card
+
+
+def test_no_gpu_and_gpus_off():
+    assert "no GPU is visible" in page_of(views.view(gpu_readings=views.gpus())).card("GPUs")
+    assert "gpu.enabled is off" in page_of(views.view()).card("GPUs")
+
+
+def test_simulated_gpus_are_named_so():
+    assert "simulated" in page_of(views.view(gpu_readings=replace(views.gpus(views.gpu(0)), source="simulated"))).card(
+        "GPUs"
+    )
+
+
+def test_a_container_that_sees_some_of_the_nodes_gpus_says_so():
+    seen = views.gpus(views.gpu(0))
+    assert "seen by this container: 1 of the node's 8 GPUs" in page_of(views.view(gpu_readings=seen, node_gpus=8)).card(
+        "GPUs"
+    )
+    for all_of_them in (1, None):
+        assert "seen by this container" not in page_of(views.view(gpu_readings=seen, node_gpus=all_of_them)).text
+
+
+def test_a_kubelet_that_does_not_answer_says_what_to_do():
+    failed = Attempt(Stage.GPU, FailureReason.NO_PERMISSION, "<kubelet.sock>: run it with UID 0", views.NOW_UNIX, 0.0)
+    card = page_of(views.view(gpu_readings=views.gpus(views.gpu(0)), kubelet=failed)).card("GPUs")
+    assert "kubelet: <kubelet.sock>: run it with UID 0 The exporter may not read it" in card
+
+
+def test_a_target_whose_gpus_are_not_known_says_why():
+    page = page_of(views.fleet())
+    assert "GPUs not known: the target's URL does not name this host" in page.card("moe-dp8")
+    (parallel,) = (one for one in views.fleet().targets if one.target.name == "moe-dp8")
+    for known in (
+        change_reading(parallel, total=TargetGpus(8, "H200 SXM 141GB")),
+        change_reading(parallel, page_role=Role.FRONTEND),
+    ):
+        assert "GPUs not known" not in page_of(views.view(known)).text
+
+
+# --- what comes from outside --------------------------------------------------------------------------------------
+
+
+def test_text_from_outside_is_text_and_bounded():
+    evil = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
+    snapshot, derived = views.engine("m")
+    engines = [
+        (replace(snapshot, model_name=f"{evil}{n}"), replace(derived, model_name=f"{evil}{n}")) for n in range(2)
+    ]
+    failed = views.failure(FailureReason.STATUS, evil * 1000, 1.0)
+    reading = views.reading(
+        evil, engines, metrics_url=f"http://x/{evil}", runtime=evil, model_name=evil, problem=evil * 1000,
+        last=failed, recent_failures=(failed, failed), uuids=(evil,), origin=evil,
+    )  # fmt: skip
+    bad_gpu = views.gpu(0)
+    bad_gpu = replace(bad_gpu, identity=replace(bad_gpu.identity, name=evil, uuid=evil), slowdown={evil: True})
+    view = views.view(
+        reading, gpu_readings=replace(views.gpus(bad_gpu), driver_version=evil), discovery_problems=(evil,)
+    )
+    page = page_of(view, version=evil, telemetry_path=f"/{evil}", links=((evil, evil),))
+    assert not page.tags & {"script", "img"}
+    assert len(page.text) < 20_000
+
+
+def test_the_page_loads_nothing_and_runs_nothing():
+    html = landing_bytes(views.fleet()).decode()
+    assert not re.search(r'\b(src|srcset|action)=|<script|<iframe|@import|url\(|<link [^>]*href="http', html)
+    assert 'http-equiv="refresh" content="10"' in html
+
+
+def test_text_that_is_no_unicode_does_not_break_the_page():
+    assert "a\N{REPLACEMENT CHARACTER}" in page_of(views.view(views.reading("a\udcff", [views.engine("m")]))).text
+
+
+def test_figures_that_are_no_numbers_are_dashes():
+    nan = float("nan")
+    one = views.engine("m", batch_utilization_ratio=nan, phase_tokens_per_second={"prefill": nan})
+    card = page_of(views.view(views.reading("a", [one]))).card("a")
+    assert "Prefill –" in card
+    assert "nan" not in card
+
+
+# --- Readiness and the JSON for operators
+
+
+def document(view: View, config: dict[str, object] | None = None) -> Any:
+    response = answer_debug_targets(view, config or {})
+    assert (response.status, response.content_type) == (200, "application/json")
+    parsed = json.loads(response.body)
+    assert isinstance(parsed, dict)
+    return parsed
+
+
+def test_ready_without_targets():
+    assert answer_ready(views.view()).status == 200
+
+
+def test_ready_once_each_target_was_tried_whatever_came_of_it():
+    response = answer_ready(views.fleet())  # one of them is down, one is loading
+    assert (response.status, response.body) == (200, b"llm-serving-exporter is ready.\n")
+
+
+def test_not_ready_names_who_is_missing():
+    waiting = tuple(TargetReading(Target(f"t{number:02}", "http://x")) for number in range(22))
+    response = answer_ready(views.view(views.down(), *waiting))
+    assert response.status == 503
+    assert response.body.startswith(b"Not ready: 22 of 23 targets were not tried yet: t00, t01, ")
+    assert response.body.endswith(b"t19 and 2 more.\n")
+
+
+def test_a_failed_target_with_its_attempts_and_advice():
+    down = document(views.view(views.down()))["targets"][0]
+    assert (down["name"], down["state"], down["up"]) == ("chat-1", "down", False)
+    assert down["last_attempt"]["reason"] == "connection_refused"
+    assert down["last_attempt"]["what_to_do"].startswith("Nothing listens there")
+    newest_first = [attempt["at_unix_seconds"] for attempt in down["recent_failures"]]
+    assert newest_first == sorted(newest_first, reverse=True)
+    assert down["failures_total"] == [{"stage": "scrape", "reason": "connection_refused", "count": 30}]
+
+
+def test_facts_absent_signals_and_gpus_of_a_target():
+    found = document(views.fleet())
+    chat = found["targets"][0]
+    assert chat["facts"]["batch_limit_requests"] == 256
+    assert chat["facts"]["pipeline_parallel_size"] is None
+    absent = {entry["signal"]: entry for entry in chat["absent_signals"]}
+    assert absent["slo_itl"]["reason"] == "not_configured"
+    assert absent["slo_itl"]["why"].startswith("Set slo.itl")
+    assert len(chat["gpus"]["uuids"]) == 2
+    assert [gpu["index"] for gpu in found["gpus"]["gpus"]] == [0, 1]
+
+
+def test_a_target_that_was_never_tried():
+    fresh = document(views.view(TargetReading(Target("new", "http://new:8000"))))["targets"][0]
+    assert fresh["state"] == "unknown"
+    assert fresh["last_attempt"] is None
+    assert fresh["last_page"] is None
+
+
+def test_nvml_and_discovery_and_reload():
+    failed = views.gpus(reason=FailureReason.NO_DRIVER, detail="Driver Not Loaded")
+    found = document(
+        views.view(
+            gpu_readings=failed,
+            nvml_failures_total={FailureReason.NO_DRIVER: 3},
+            discovery_problems=("sd.json: not there",),
+            discovery_failures_total=7,
+            targets_elsewhere=6,
+            targets_left_out=5,
+            reload_ok=False,
+        )
+    )
+    assert found["gpus"]["failures_total"] == {"driver_not_loaded": 3}
+    assert found["discovery"] == {
+        "problems": ["sd.json: not there"],
+        "failures_total": 7,
+        "targets_elsewhere": 6,
+        "targets_left_out": 5,
+    }
+    assert found["reload"]["ok"] is False
+    assert document(views.view())["gpus"] is None
+
+
+def test_the_effective_configuration_shows_where_a_secret_is_never_what_it_is(monkeypatch):
+    monkeypatch.setenv("TOKEN", "s3cret")
+    target = Target("a", "http://a:8000", http=HttpSettings(bearer_token=Secret(env="TOKEN")))
+    found = document(views.view(), effective(Config((target,))))
+    assert found["config"]["targets"][0]["http"]["bearer_token"] == {"env": "TOKEN"}
+    assert "s3cret" not in json.dumps(found)
+
+
+def test_what_json_cannot_say_is_null_or_replaced():
+    odd = views.reading("odd\udcff", [], start_unix_seconds=math.nan)
+    target = document(views.view(odd))["targets"][0]
+    assert target["start_unix_seconds"] is None
+    assert target["name"] == "odd?"

@@ -1,7 +1,5 @@
 """The runbooks as an exporter serves them: over HTTP, whole, escaped, behind its passwords, and only where asked for."""
 
-from __future__ import annotations
-
 import http.client
 import re
 from collections.abc import Iterator

@@ -1,35 +1,49 @@
-"""A target's models over time: looked up when they are new or served otherwise, absent with the reason, seen by `once`."""
+"""A target's models over time: looked up when they are new or served otherwise, within bounds, absent with the reason."""
 
-from __future__ import annotations
-
+import gc
 import json
 import logging
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from llm_serving_exporter.cli import main
+from llm_serving_exporter.cost.meter import MOST_NAMES
+from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.engines import plan
 from llm_serving_exporter.engines.mapping import Runtime
+from llm_serving_exporter.engines.plan import MAX_ENGINES
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.engines.rows import MAX_LABEL_VALUES
 from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.expose.collector import Setup, ViewCollector
+from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.shape import ModelFacts
-from llm_serving_exporter.model.snapshot import ServerFacts
+from llm_serving_exporter.model.snapshot import Absence, ServerFacts
 from llm_serving_exporter.model.target import HttpSettings, ModelSettings, Role, ServedModel, Target
+from llm_serving_exporter.settings.config import Config
+from llm_serving_exporter.targets.host import TargetHost
 from llm_serving_exporter.targets.pipeline import TargetPipeline
-from llm_serving_exporter.targets.server import ModelBook, served_model
+from llm_serving_exporter.targets.server import MOST_KEPT, ModelBook, served_model
 from llm_serving_simulator.replay import demo_model_config
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.pipelines import make_pipeline
 from tests.support.builders.recordings import page
-from tests.support.models.modelfolders import FP8, LLAMA, folder
+from tests.support.models.modelfolders import FP8, LLAMA, cached, folder
+from tests.support.quick import keep_quick
 from tests.support.rows import check_rows
 from tests.support.servers import faultbehaviours as fault
 from tests.support.servers.faultserver import FaultServer
+from tests.support.servers.replica import Replica
+
+# --- A target's models over time: looked up when they are new or served otherwise, absent with the reason, seen by `once`
+
 
 EARLY, LATE = page("vllm-0.32", 50), page("vllm-0.32", 60)
 NAME = "tiny-llama"
@@ -80,7 +94,6 @@ def unknown(reading: TargetReading) -> FactsError:
 
 
 def reasons(reading: TargetReading) -> set[str]:
-    assert reading.page.derived is not None
     return {why.value for why in reading.page.derived.signals.values()}
 
 
@@ -96,7 +109,6 @@ def test_a_configured_model_is_known_at_the_tick_after_the_first() -> None:
     assert 38e6 < facts.geometry.parameters_total < 38.5e6
     assert facts.name == NAME
     assert not {"model_unknown", "architecture_unknown"} & reasons(reading)
-    assert reading.page.derived is not None
     assert reading.page.derived.engines[0].roofline.decode_ceiling is not None
 
 
@@ -110,7 +122,6 @@ def test_a_model_is_known_before_its_first_request_and_after_a_restart() -> None
             assert reading.server.runtime == "trtllm"
             assert known(reading).name == NAME
             assert "model_unknown" not in reasons(reading)
-            assert reading.page.derived is not None
             assert reading.page.derived.signals["phase_reference_seconds_per_token"] == ""
     assert reading.server.restarts_total == 1
 
@@ -311,3 +322,136 @@ def test_a_quantised_checkpoint_is_told_as_such(tmp_path: Path, capsys: pytest.C
     with replayed() as url:
         document = json.loads(once(capsys, url, tmp_path, str(place), "--json"))
     assert document["models"][NAME]["weight_formats"] == ["bf16", "fp8_block"]
+
+
+# --- The book of models: looked up once, kept within bounds, never an exception
+
+
+SERVED = ServedModel("small")
+
+
+def layers(found: ModelFacts | FactsError) -> int:
+    assert isinstance(found, ModelFacts), found
+    return found.geometry.layers
+
+
+def test_a_model_is_looked_up_once(tmp_path: Path) -> None:
+    book, settings = ModelBook(None), ModelSettings(config=str(folder(tmp_path)))
+    first = book.find(settings, SERVED)
+    (tmp_path / "config.json").unlink()
+    assert book.find(settings, SERVED) is first
+    assert layers(first) == 8
+    # another word of the server is another question
+    assert isinstance(book.find(settings, ServedModel("small", dtype="bfloat16")), FactsError)
+
+
+def test_what_is_not_known_is_an_answer_with_its_reason(tmp_path: Path) -> None:
+    book = ModelBook(None)
+    unknown = book.find(ModelSettings(), ServedModel("acme/secret-sauce"))
+    assert isinstance(unknown, FactsError)
+    assert unknown.reason == Absence.MODEL_UNKNOWN
+    assert "set targets[].model.config" in str(unknown)
+    assert unknown.what + "; " + unknown.fix == str(unknown)
+    other = book.find(ModelSettings(config=str(folder(tmp_path, {"model_type": "hyena"}))), SERVED)
+    assert isinstance(other, FactsError)
+    assert other.reason == Absence.ARCHITECTURE_UNKNOWN
+
+
+def test_the_cache_is_looked_into_before_the_catalogue(tmp_path: Path) -> None:
+    cached(tmp_path, "meta-llama/Llama-3.1-8B")
+    served = ServedModel("meta-llama/Llama-3.1-8B")
+    assert layers(ModelBook(str(tmp_path)).find(ModelSettings(), served)) == 8
+    assert layers(ModelBook(None).find(ModelSettings(), served)) == 32
+    assert layers(ModelBook(str(tmp_path / "nowhere")).find(ModelSettings(), served)) == 32
+
+
+def test_a_server_that_says_ever_new_names_fills_nothing(tmp_path: Path) -> None:
+    book, settings = ModelBook(None), ModelSettings(config=str(folder(tmp_path)))
+    assert layers(book.find(settings, SERVED)) == 8
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": 3}))
+    for number in range(MOST_KEPT):
+        assert layers(book.find(settings, SERVED if number == 0 else ServedModel(f"name-{number}"))) == (
+            3 if number else 8
+        )
+    # the first went for the last: it is read anew
+    book.find(settings, ServedModel("one more"))
+    assert layers(book.find(settings, SERVED)) == 3
+
+
+def test_a_refusal_holds_nothing_but_its_words(tmp_path: Path) -> None:
+    """It is kept: the error that was raised would keep the frames that read the file, and the decoder's error the whole text of it."""
+    place = folder(tmp_path)
+    (place / "config.json").write_text('{"model_type": "llama", ' + " " * (4 << 20))
+    book, settings = ModelBook(None), ModelSettings(config=str(place))
+    tracemalloc.start()
+    try:
+        found = book.find(settings, SERVED)
+        gc.collect()
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert isinstance(found, FactsError)
+    assert "is not valid JSON" in str(found)
+    assert most > 4 << 20  # it was read
+    assert kept < 1 << 20
+
+
+def test_a_fault_of_ours_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> None:
+    book = ModelBook(cast(Any, 7))  # no folder at all
+    with caplog.at_level(logging.ERROR):
+        found = book.find(ModelSettings(), ServedModel("acme/m"))
+        again = book.find(ModelSettings(), ServedModel("acme/m"))
+    assert isinstance(found, FactsError)
+    assert (found.reason, str(found)) == ("model_unknown", "looking it up failed (TypeError), see the log")
+    assert again is found
+    assert len(caplog.records) == 1
+
+
+# --- Models and reasons that come and go for long: bounds count those that are there, and none that left keeps out a new one
+
+
+def page_of_names(number: int) -> str:
+    return (
+        "\n".join(
+            f"""vllm:num_requests_running{{engine="0",model_name="{model}"}} 1
+vllm:generation_tokens_total{{engine="0",model_name="{model}"}} {100 * (number + 1)}
+vllm:request_success_total{{engine="0",finished_reason="stays",model_name="{model}"}} {number}
+vllm:request_success_total{{engine="0",finished_reason="reason-{number}",model_name="{model}"}} 1"""
+            for model in ("stays", f"passing-{number}")
+        )
+        + "\n"
+    )
+
+
+@pytest.mark.parametrize("engines", keep_quick([100, MAX_ENGINES], lambda engines: engines == 100))
+def test_a_new_name_is_shown_however_many_there_were_before_it(engines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "MAX_ENGINES", engines)
+    # more names than any bound; each tick has one of its own and one that stays
+    ticks = engines + 200
+    now = [1000.0]
+    host = TargetHost(Config(targets=()), monotonic=lambda: now[0], wall=lambda: now[0])
+    sizes = []
+    with Replica() as server:
+        target = Target("t", server.url, gpu_count=1)
+        hosted = host.add_target(target)
+        store = Store()
+        store.add_target(target)
+        collector = ViewCollector(store.view, lambda: Setup(15.0, 15.0, "n"), lambda: now[0])
+        for number in range(ticks):
+            server.show({"/metrics": page_of_names(number)})
+            now[0] += 5.0
+            store.put_target(hosted.tick())
+            if number % 100 == 99 or number == ticks - 1:
+                text = encode(collector, "")[0].decode()
+                sizes.append(len(text.splitlines()))
+                assert f'finished_total{{container="",engine="0",model_name="passing-{number}"' in text
+                assert f'reason="reason-{number}"' in text
+                stays = (
+                    'container="",engine="0",model_name="stays",namespace="",node="",pod="",role="unified",target="t"'
+                )
+                assert f"decode_tokens_total{{{stays}}} {100.0 * (number + 1)}" in text
+                assert f'gpu_seconds_total{{container="",engine="0",model_name="passing-{number}"' in text
+        host.close()
+    # series of names that left are gone, but for what they cost, of which the last are kept
+    assert max(sizes) - min(sizes) < 10 * MOST_NAMES
+    assert ticks > MAX_LABEL_VALUES
