@@ -226,9 +226,11 @@ class FocusReader(LineReader):
             find("billingcurrency"),
         )
         self._category, self._service = find("chargecategory"), find("servicecategory")
-        self._in_currency = find("effectivecost"), find("billedcost")
-        # the same in USD where the bill is in another currency: columns of Azure's own
-        self._in_usd = find("xeffectivecostinusd"), find("xbilledcostinusd")
+        # with their names; then the same in USD where the bill is in another currency: columns of Azure's own
+        self._in_currency, self._in_usd = (
+            tuple((find(name), columns.name(find(name))) for name in names)
+            for names in (("effectivecost", "billedcost"), ("xeffectivecostinusd", "xbilledcostinusd"))
+        )
         self._class, self._status = cell("chargeclass"), cell("commitmentdiscountstatus", "chargesubcategory")
         self._commitment, self._account = cell("commitmentdiscountid"), cell("subaccountid")
         self._resource, self._resource_name = cell("resourceid"), cell("resourcename")
@@ -247,18 +249,18 @@ class FocusReader(LineReader):
         """The charge of a line that has as many cells as the header. Raises LineError."""
         amounts = self._in_currency
         if (currency := row[self._currency].strip()) != "USD":
-            if not currency or ABSENT in self._in_usd:
+            if not currency or any(position == ABSENT for position, _ in self._in_usd):
                 others = ", and Azure's with x_EffectiveCostInUsd and x_BilledCostInUsd"
                 _refuse_currency("BillingCurrency", currency, others)
             amounts = self._in_usd
         begin, end = read_period(row, self._begin, self._end, ("ChargePeriodStart", "ChargePeriodEnd"))
-        effective, billed = (read_usd(row, position, self._columns.name(position)) for position in amounts)
+        effective, billed = read_usd(row, *amounts[0]), read_usd(row, *amounts[1])
         self.converted_lines += amounts is self._in_usd
         kind = self._find_kind(row, effective, billed)
         cloud = find_cloud_of_provider(self._provider(row))
         self.clouds.add(cloud)
         details = self._details(row)
-        instance_type = self._type(row) or self._remember_type(details)
+        instance_type = self._type(row) or (self._remember_type(details) if details else "")
         if usage_type := self._usage_type(row):
             by_usage = read_usage_type(usage_type)
             instance_type = "" if by_usage is None else instance_type or by_usage
