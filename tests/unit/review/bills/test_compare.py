@@ -39,7 +39,6 @@ def read(*paths: str, week: Week = WEEK, pieces: tuple[MeteredHour, ...] | None 
 
 def against(bill: Bill, pieces: tuple[MeteredHour, ...] | None = None, week: Week = WEEK, **more: object) -> Comparison:
     period = find_period(bill.ledger, week)
-    assert period is not None
     scope = Scope(InstanceTypes(GPU_FAMILIES), (), ())
     return compare(bill.ledger, made.meter() if pieces is None else pieces, period, scope, **more)
 
