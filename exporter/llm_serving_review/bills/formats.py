@@ -12,7 +12,6 @@ from llm_serving_review.bills.charge import (
     BillError,
     Charge,
     CurrencyError,
-    Fault,
     Kind,
     LineError,
     Remembered,
@@ -55,7 +54,7 @@ class Columns:
             begin = listed((_UNPRINTABLE.sub("?", name)[:40] for name in header[:4]), "and") or "nothing"
             what = f"the header is neither that of FOCUS nor that of AWS CUR 2.0: it begins with {begin}"
             fix = "Export as FOCUS 1.x or as CUR 2.0, with the line of headers and commas between cells."
-            raise BillError(Fault(file, 1, "", what, fix))
+            raise BillError(file, what, fix, 1)
         self._by_name, self._spell = (by_cur, spell_cur) if self.format == "cur" else (by_focus, _spell_focus)
 
     def find(self, *names: str) -> int:
@@ -82,7 +81,7 @@ class Columns:
         if lacking:
             columns, are = ("columns", "are") if len(lacking) > 1 else ("column", "is")
             what = f"the {columns} {listed(lacking, 'and')} {are} missing"
-            raise BillError(Fault(self.file, 1, "", what, "Add what is missing to the export."))
+            raise BillError(self.file, what, "Add what is missing to the export.", 1)
 
     def name(self, position: int, instead: str = "") -> str:
         """A column's name as the file has it."""

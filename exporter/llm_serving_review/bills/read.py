@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 
 from llm_serving_exporter.model.record import Struct
-from llm_serving_review.bills.charge import GPU_FAMILIES, BillError, CurrencyError, Fault, InstanceTypes, LineError
+from llm_serving_review.bills.charge import BillError, CurrencyError, Fault, LineError
 from llm_serving_review.bills.files import CsvRows, ParquetRows, find_bill_files
 from llm_serving_review.bills.formats import READERS, Columns, TagReader
 from llm_serving_review.bills.ledger import Ledger, Scope
@@ -46,8 +46,7 @@ class Bill(Struct):
 def read_bill(settings: BillSettings, week: Week, known: Collection[str], progress: Callable[[str], None]) -> Bill:
     """Reads all files. `known`: machines that were metered, by `normalise_resource`. Raises BillError where nothing can be compared."""
     files = find_bill_files(settings.paths)
-    types = InstanceTypes(settings.instance_types or GPU_FAMILIES)
-    scope = Scope(types, settings.accounts, {*known, *settings.mapping})
+    scope = Scope(settings.instance_types, settings.accounts, {*known, *settings.mapping})
     found = Bill(Ledger(week, scope), len(files.paths), files.older)
     said = _Progress(progress, len(files.paths))
     for path in files.paths:
@@ -87,7 +86,7 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -
         try:
             charge = read(row)
         except CurrencyError as error:
-            raise BillError(Fault(path, number, error.column, error.what, error.fix)) from None
+            raise BillError(path, error.what, error.fix, number, error.column) from None
         except LineError as error:
             bill.note(Fault(path, number, error.column, error.what, error.fix))
             continue

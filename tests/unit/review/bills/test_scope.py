@@ -13,7 +13,7 @@ import pytest
 
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.bills import ledger as ledger_module
-from llm_serving_review.bills.charge import GPU_FAMILIES, InstanceTypes, count_gpus_of_type, normalise_resource
+from llm_serving_review.bills.charge import count_gpus_of_type, normalise_resource
 from llm_serving_review.bills.compare import BillReview, Comparison, compare
 from llm_serving_review.bills.files import Found
 from llm_serving_review.bills.ledger import Scope, find_period
@@ -181,7 +181,7 @@ def test_totals_of_a_bill_of_gpus_are_the_sums_of_its_lines(
 def test_gpus_of_an_instance_by_its_type(instance_type: str, gpus: int | None) -> None:
     assert count_gpus_of_type(instance_type) == gpus
     # whoever has GPUs is in scope
-    assert gpus is None or InstanceTypes(GPU_FAMILIES).cover(instance_type)
+    assert gpus is None or Scope().cover_instance(instance_type)
 
 
 def against(folder: Path, rows: list[dict[str, str]], pieces: tuple[MeteredHour, ...], **more: object) -> Comparison:
@@ -189,7 +189,7 @@ def against(folder: Path, rows: list[dict[str, str]], pieces: tuple[MeteredHour,
     known = {normalise_resource(one.provider_id) for one in pieces}
     ledger = read_bill(BillSettings((str(path),)), WEEK, known, lambda text: None).ledger
     period = find_period(ledger, WEEK)
-    return compare(ledger, pieces, period, Scope(InstanceTypes(GPU_FAMILIES), (), known), **more)
+    return compare(ledger, pieces, period, Scope(known=known), **more)
 
 
 # three of eight GPUs in use

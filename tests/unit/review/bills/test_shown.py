@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_review.bills.charge import GPU_FAMILIES, InstanceTypes
 from llm_serving_review.bills.compare import Pair, compare
 from llm_serving_review.bills.files import Found
 from llm_serving_review.bills.ledger import Scope, find_period
@@ -279,7 +278,7 @@ def test_reasons_and_models_add_up_in_cents_whatever_comes(tmp_path: Path, nodes
     ledger = read_bill(BillSettings((str(path),)), WEEK, (), lambda text: None).ledger
     period = find_period(ledger, WEEK)
     pieces = [replace(piece, rate="x") for piece in made.meter(nodes)]
-    found = compare(ledger, pieces, period, Scope(InstanceTypes(GPU_FAMILIES), (), ()))
+    found = compare(ledger, pieces, period, Scope())
     cents = round(100 * found.total.difference_usd)
     assert sum(round(100 * value) for value in found.reasons.parts().values()) == cents
     for side in ("metered_usd", "billed_usd"):
