@@ -191,9 +191,8 @@ def scope_of(args: argparse.Namespace) -> Scope:
     while rest.strip():
         match = _MATCHER.match(rest)
         if match is None or (match.end() < len(rest) and rest[match.end()] != ","):
-            raise UsageError(
-                f"""flag --selector: {args.selector!r} is not like 'cluster="prod",namespace="llm"'; write it so"""
-            )
+            example = """'cluster="prod",namespace="llm"'"""
+            raise UsageError(f"flag --selector: {args.selector!r} is not like {example}; write it so")
         if match[1] in labels or match[1] in ("model_name", "role", "__name__"):
             raise UsageError(f"flag --selector: {match[1]} is given twice, or has a flag of its own; leave it away")
         labels[match[1]] = match[2]
@@ -211,9 +210,8 @@ def settings_of(args: argparse.Namespace) -> Settings:
         if command is not None and not command.strip():
             raise UsageError(f"flag {flag}: it is empty; write a command, or leave the flag away")
     if args.restore_command is not None and args.trigger_command is None:
-        raise UsageError(
-            "flag --restore-command: there is nothing to undo without --trigger-command; give both, or neither"
-        )
+        what = "there is nothing to undo without --trigger-command; give both, or neither"
+        raise UsageError(f"flag --restore-command: {what}")
     hold_for_page = args.hold == "page"
     hold = None if args.hold is None or hold_for_page else _flag("--hold", args.hold)
     if args.hold is not None and args.restore_command is None:
@@ -225,25 +223,13 @@ def settings_of(args: argparse.Namespace) -> Settings:
     for flag in ("baseline", "max_duration", "rate_window"):
         if getattr(args, flag) <= 0:
             raise UsageError(f"flag --{flag.replace('_', '-')}: write a duration above 0")
-    loss_timeout = args.loss_timeout
-    if loss_timeout is None:
-        loss_timeout = 3600.0 if args.watch else 300.0
+    loss_timeout = args.loss_timeout if args.loss_timeout is not None else 3600.0 if args.watch else 300.0
     return Settings(
-        Bounds(args.max_errors_ratio, args.max_ttft, args.max_duration, args.max_lost),
-        watch=args.watch,
-        force=args.force,
-        node=args.node,
-        expected_alerts=_expected(args.expect_alert),
-        objective=args.objective,
-        baseline_seconds=args.baseline,
-        loss_timeout_seconds=loss_timeout,
-        settle_seconds=args.settle,
-        interval_seconds=args.interval,
-        hold_seconds=hold,
-        hold_for_page=hold_for_page,
-        page_slack_seconds=args.page_slack,
-        rate_window_seconds=args.rate_window,
-    )
+        Bounds(args.max_errors_ratio, args.max_ttft, args.max_duration, args.max_lost), watch=args.watch, force=args.force, node=args.node,
+        expected_alerts=_expected(args.expect_alert), objective=args.objective, baseline_seconds=args.baseline,
+        loss_timeout_seconds=loss_timeout, settle_seconds=args.settle, interval_seconds=args.interval, hold_seconds=hold,
+        hold_for_page=hold_for_page, page_slack_seconds=args.page_slack, rate_window_seconds=args.rate_window,
+    )  # fmt: skip
 
 
 def _expected(named: list[str] | None) -> tuple[str, ...] | None:
@@ -271,23 +257,17 @@ def access_of(args: argparse.Namespace) -> dict[str, Access]:
                 raise UsageError(f"flag --{api}.url: it is missing beside its credentials; give it too")
             continue
         if not _URL.fullmatch(url):
-            raise UsageError(
-                f"flag --{api}.url: {shown(url)} is not like http://host:9090; write it so, credentials have flags of their own"
-            )
+            fix = "write it so, credentials have flags of their own"
+            raise UsageError(f"flag --{api}.url: {shown(url)} is not like http://host:9090; {fix}")
         if api == "grafana" and token_file is None:
             raise UsageError(f"flag --grafana.url: it needs {token_flag}; give it too")
         if (username is None) != (password_file is None) or (username and token_file):
             raise UsageError(f"flag {username_flag}: give it with {password_flag}, and no token beside it")
-        access[api] = Access(
-            api.capitalize(),
-            url,
-            f"--{api}.url",
-            bearer_token=None if token_file is None else _secret(token_flag, token_file),
-            basic=None
-            if username is None or password_file is None
-            else (username, _secret(password_flag, password_file)),
-            ca_file=args.ca_file,
-        )
+        token = None if token_file is None else _secret(token_flag, token_file)
+        basic = None
+        if username is not None and password_file is not None:
+            basic = username, _secret(password_flag, password_file)
+        access[api] = Access(api.capitalize(), url, f"--{api}.url", token, basic, args.ca_file)
     if args.ca_file is not None and not os.path.isfile(args.ca_file):
         raise UsageError(f"flag --ca-file: there is no file {args.ca_file}; check the path")
     return access
@@ -329,9 +309,8 @@ def run(argv: Sequence[str]) -> int:
         return EXIT_USAGE
     with ExitStack() as stack:
         stopping = stack.enter_context(ended_by_signal())
-        drill = Drill(
-            scope, settings, _make_rim(args, access, stopping, stack), args.trigger_command, args.restore_command
-        )
+        rim = _make_rim(args, access, stopping, stack)
+        drill = Drill(scope, settings, rim, args.trigger_command, args.restore_command)
         return _print_plan(drill) if args.plan else _run_drill(drill, args, stopping, record)
 
 
@@ -364,9 +343,8 @@ def _run_drill(drill: Drill, args: argparse.Namespace, stopping: threading.Event
             for path in _write_reports(course, Path(args.output_dir), began):
                 print_message(f"written: {path}")
         except OSError as error:
-            print_message(
-                f"the report cannot be written to {args.output_dir}: {error.strerror}; it follows on standard output"
-            )
+            why = f"the report cannot be written to {args.output_dir}: {error.strerror}"
+            print_message(f"{why}; it follows on standard output")
             status = EXIT_FAILED
     # where nothing was lost there was no drill
     if record is not None and course.start_unix_seconds is not None:
@@ -400,15 +378,10 @@ def _make_rim(args: argparse.Namespace, access: dict[str, Access], stopping: thr
     def start(what: str, command: str, now: Callable[[], float]) -> Running:
         return Running(what, command, shell=args.shell, timeout_seconds=args.command_timeout, now=now)
 
-    return Rim(
-        Prometheus(apis["prometheus"]),
-        time.monotonic,
-        stopping.wait,
-        start,
-        print_message,
-        Alertmanager(apis["alertmanager"]) if "alertmanager" in apis else None,
-        Grafana(apis["grafana"]) if "grafana" in apis else None,
-    )
+    alertmanager = Alertmanager(apis["alertmanager"]) if "alertmanager" in apis else None
+    grafana = Grafana(apis["grafana"]) if "grafana" in apis else None
+    prometheus = Prometheus(apis["prometheus"])
+    return Rim(prometheus, time.monotonic, stopping.wait, start, print_message, alertmanager, grafana)
 
 
 def _write_reports(course: Course, folder: Path, began_unix_seconds: float) -> Iterator[Path]:
@@ -429,8 +402,7 @@ def _require_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(
-            f"flag --output-dir: the folder {folder} cannot be made: {error.strerror}; choose another"
-        ) from None
+        why = f"the folder {folder} cannot be made: {error.strerror}"
+        raise UsageError(f"flag --output-dir: {why}; choose another") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"flag --output-dir: nothing can be written to {folder}; choose another folder")

@@ -124,7 +124,7 @@ def _unix(text: str) -> float:
 # of a range query: what a median of the baseline rests on
 _MOST_POINTS = 250
 
-Sightings = dict[str, Sighting]
+Sightings = tuple[Sighting, ...]
 
 
 class Observer:
@@ -197,25 +197,22 @@ class Observer:
 
     def see_firing(self, sightings: Sightings, now: float) -> Sightings:
         """The sightings with what Prometheus says of these alerts now."""
-        updated = dict(sightings)
+        updated = {seen.name: seen for seen in sightings}
         for alert in self._prometheus.active_alerts(self._scope):
-            seen = updated.get(alert.name)
-            if seen is None:
+            if (seen := updated.get(alert.name)) is None:
                 continue
-            since = seen.pending_unix_seconds
+            since, firing = seen.pending_unix_seconds, seen.firing_unix_seconds
             updated[alert.name] = replace(
                 seen,
                 severity=alert.severity,
                 pending_unix_seconds=alert.active_since_unix_seconds if since is None else since,
-                firing_unix_seconds=now
-                if alert.firing and seen.firing_unix_seconds is None
-                else seen.firing_unix_seconds,
+                firing_unix_seconds=now if alert.firing and firing is None else firing,
             )
-        return updated
+        return tuple(updated.values())
 
     def see_received(self, sightings: Sightings, now: float) -> Sightings:
         """The sightings with what Alertmanager has of these alerts now; unchanged where none is asked."""
-        updated = dict(sightings)
+        updated = {seen.name: seen for seen in sightings}
         for received in self._alertmanager.received_alerts(self._scope) if self._alertmanager else ():
             seen = updated.get(received.labels.get("alertname", ""))
             # what it still has of an earlier time is not this one
@@ -230,4 +227,4 @@ class Observer:
                 silenced=received.silenced if first else seen.silenced and received.silenced,
                 inhibited=received.inhibited if first else seen.inhibited and received.inhibited,
             )
-        return updated
+        return tuple(updated.values())

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from llm_serving_drill.course import Course, Reading, Sighting
+from llm_serving_drill.course import Baseline, Course, Reading, Sighting
 from llm_serving_drill.plan import format_ttft
 from llm_serving_drill.verdict import (
-    Judged,
-    Paged,
     compare_forecast,
     count_rejections,
     find_extremes,
@@ -33,7 +31,7 @@ def as_document(course: Course) -> dict[str, Any]:
     """For programs: base units, null where absent, times in Unix seconds."""
     judged, back, worst = judge(course), find_recovery(course), find_extremes(course)
     lost, rejected = course.lost_unix_seconds, count_rejections(course)
-    baseline, plan = course.baseline, course.plan
+    counts, plan, forecast = course.counts, course.plan, course.forecast
     return {
         "version": VERSION,
         "model_name": course.scope.model_name,
@@ -51,61 +49,45 @@ def as_document(course: Course) -> dict[str, Any]:
         "queue_back_seconds": _seconds_after(back.queue_unix_seconds, lost),
         "recovered_seconds": _seconds_after(back.recovered_unix_seconds, lost),
         "settings": as_dict(course.settings),
-        "plan": None
-        if plan is None
-        else {
-            "node": plan.node,
-            "may_lose_replicas": plan.may_lose,
-            "alerts": list(plan.alerts),
-            "refusals": list(plan.refusals),
+        "plan": plan and {
+            "node": plan.node, "may_lose_replicas": plan.may_lose, "alerts": list(plan.alerts), "refusals": list(plan.refusals),
         },
-        "forecast": None
-        if course.forecast is None
-        else {
-            **_reading(course.forecast.reading),
-            "replicas_by_node": dict(course.forecast.replicas_by_node),
-            "largest_node": course.forecast.largest_node,
+        "forecast": forecast and {
+            **_reading(forecast.reading), "replicas_by_node": dict(forecast.replicas_by_node), "largest_node": forecast.largest_node,
         },
         "compared": [as_dict(row) for row in compare_forecast(course)],
-        "baseline": None if baseline is None else as_dict(baseline),
-        "before": None if course.before is None else _reading(course.before),
+        "baseline": course.baseline and as_dict(course.baseline),
+        "before": course.before and _reading(course.before),
         "worst": as_dict(worst),
         "slo": {
-            "objective": course.settings.objective,
-            "ttft_good": course.counts.ttft_good,
-            "ttft_bad": course.counts.ttft_bad,
-            "ttft_bad_ratio": share_of_bad_ttft(course),
-            "rejected": course.counts.rejected,
-            "rejected_explained": None if rejected is None else rejected[1],
+            "objective": course.settings.objective, "ttft_good": counts.ttft_good, "ttft_bad": counts.ttft_bad,
+            "ttft_bad_ratio": share_of_bad_ttft(course), "rejected": counts.rejected, "rejected_explained": rejected and rejected[1],
         },
-        "alerts": [_alert(each) for each in judge_alerts(course)],
+        "alerts": [
+            {**as_dict(paged.sighting), "arrival": paged.arrival.value, "due_unix_seconds": paged.due_unix_seconds}
+            for paged in judge_alerts(course)
+        ],
         "commands": [as_dict(run) for run in course.commands],
-        "readings": [_reading(each) for each in _thinned(course.readings)],
-    }
+        # every second or third of a long course
+        "readings": [_reading(each) for each in course.readings[:: max(1, -(-len(course.readings) // MOST_READINGS))]],
+    }  # fmt: skip
 
 
 def _seconds_after(moment: float | None, lost: float | None) -> float | None:
     return None if moment is None or lost is None else moment - lost
 
 
-def _alert(paged: Paged) -> dict[str, Any]:
-    return {**as_dict(paged.sighting), "arrival": paged.arrival.value, "due_unix_seconds": paged.due_unix_seconds}
-
-
 def _reading(reading: Reading) -> dict[str, Any]:
     return {name: value for name, value in as_dict(reading).items() if value is not None and value != {}}
 
 
-def _thinned(readings: Sequence[Reading]) -> Sequence[Reading]:
-    return readings[:: -(-len(readings) // MOST_READINGS)] if readings else ()
-
-
 def as_markdown(course: Course) -> str:
     """For people."""
-    return "\n".join(_lines(course, judge(course))) + "\n"
+    return "\n".join(_lines(course)) + "\n"
 
 
-def _lines(course: Course, judged: Judged) -> Iterator[str]:
+def _lines(course: Course) -> Iterator[str]:
+    judged = judge(course)
     labels = "".join(f", {name} {_format_text(value)}" for name, value in course.scope.labels)
     yield f"# Node-loss drill of {_format_text(course.scope.model_name)} ({course.scope.role}{labels}): {judged.verdict.value}"
     yield ""
@@ -124,99 +106,70 @@ def _window(course: Course) -> str:
         return "It was not begun: nothing was lost."
     begin, end = _format_time(course.start_unix_seconds), _format_time(course.end_unix_seconds)
     lasted = span(course.end_unix_seconds - course.start_unix_seconds)
-    how = "watched" if course.settings.watch else "triggered"
-    node = (
-        f", meant for node {_format_text(course.plan.node)}"
-        if course.plan and course.plan.node and how == "triggered"
-        else ""
-    )
-    return f"From {begin} to {end} ({lasted}); {how}{node}."
+    watched, plan = course.settings.watch, course.plan
+    node = f", meant for node {_format_text(plan.node)}" if plan and plan.node and not watched else ""
+    return f"From {begin} to {end} ({lasted}); {'watched' if watched else 'triggered'}{node}."
 
 
 def _measured(course: Course) -> Iterator[str]:
     back, worst, lost = find_recovery(course), find_extremes(course), course.lost_unix_seconds
-    baseline, before, counts = course.baseline, course.before, course.counts
+    before, counts, rejected = course.before, course.counts, count_rejections(course)
+    # without one everything of it is absent
+    baseline = course.baseline or Baseline(0.0)
     assert before is not None
-    base_p99 = format_ttft(baseline.p99_ttft_seconds, baseline.p99_at_least) if baseline else NOTHING
-    rejected = count_rejections(course)
-    usual = (
-        NOTHING
-        if baseline is None
-        else count(baseline.rejected if baseline.rejected is None else round(baseline.rejected))
-    )
+    queue = f"{count(baseline.waiting_mean)}, at most {count(baseline.waiting_max)}"
     yield from _table(
-        "What happened",
-        ("", "before", "worst after the loss"),
+        "What happened", ("", "before", "worst after the loss"),
         (
             ("ready replicas", count(before.ready), count(worst.ready_min)),
-            ("p99 time to first token", base_p99, format_ttft(worst.p99_ttft_seconds, worst.p99_at_least)),
-            ("queue, requests", _queue(course), count(worst.waiting_max)),
             (
-                "KV cache in use, fullest engine",
-                share(baseline.kv_usage_ratio if baseline else None),
-                share(worst.kv_usage_ratio),
+                "p99 time to first token", format_ttft(baseline.p99_ttft_seconds, baseline.p99_at_least),
+                format_ttft(worst.p99_ttft_seconds, worst.p99_at_least),
             ),
-            ("failed requests", share(baseline.errors_ratio if baseline else None), share(worst.errors_ratio)),
+            ("queue, requests", queue if baseline.waiting_max is not None else NOTHING, count(worst.waiting_max)),
+            ("KV cache in use, fullest engine", share(baseline.kv_usage_ratio), share(worst.kv_usage_ratio)),
+            ("failed requests", share(baseline.errors_ratio), share(worst.errors_ratio)),
             *(
                 (f"{phase} tokens/s", number(rate), _least(course, phase))
-                for phase, rate in sorted(baseline.tokens_per_second.items() if baseline else ())
+                for phase, rate in sorted(baseline.tokens_per_second.items())
             ),
         ),
-    )
+    )  # fmt: skip
     bad, total = share_of_bad_ttft(course), (counts.ttft_good or 0.0) + (counts.ttft_bad or 0.0)
-    allowed = share(round(1 - course.settings.objective, 9))
+    usual = count(None if baseline.rejected is None else round(baseline.rejected))
+    most = count(None if rejected is None else round(rejected[1], 1))
     yield from _table(
-        "What it came to",
-        ("", "measured", "allowed"),
+        "What it came to", ("", "measured", "allowed"),
         (
             (
-                "times to first token over the threshold",
-                "none counted" if bad is None else f"{share(bad)} of {count(round(total))}",
-                allowed,
+                "times to first token over the threshold", "none counted" if bad is None else f"{share(bad)} of {count(round(total))}",
+                share(round(1 - course.settings.objective, 9)),
             ),
+            ("rejected requests", count(None if rejected is None else round(rejected[0])), f"{most} ({usual} in the baseline)"),
             (
-                "rejected requests",
-                count(None if rejected is None else round(rejected[0])),
-                f"{count(None if rejected is None else round(rejected[1], 1))} ({usual} in the baseline)",
-            ),
-            (
-                "replicas back after",
-                span(_seconds_after(back.replicas_unix_seconds, lost)),
+                "replicas back after", span(_seconds_after(back.replicas_unix_seconds, lost)),
                 span(course.settings.bounds.duration_seconds),
             ),
             ("queue back after", span(_seconds_after(back.queue_unix_seconds, lost)), ""),
         ),
-    )
-
-
-def _queue(course: Course) -> str:
-    baseline = course.baseline
-    if baseline is None or baseline.waiting_max is None:
-        return NOTHING
-    return f"{count(baseline.waiting_mean)}, at most {count(baseline.waiting_max)}"
+    )  # fmt: skip
 
 
 def _least(course: Course, phase: str) -> str:
-    rates = [
-        reading.tokens_per_second[phase]
-        for reading in readings_since_loss(course)
-        if phase in reading.tokens_per_second
-    ]
-    return number(min(rates, default=None))
+    rates = [reading.tokens_per_second.get(phase) for reading in readings_since_loss(course)]
+    return number(min((rate for rate in rates if rate is not None), default=None))
 
 
 def _forecast(course: Course) -> Iterator[str]:
     rows = compare_forecast(course)
     if not rows:
         return
-    yield from _table(
-        "Forecast for the survivors, and what they did",
-        ("resource", "demand of the hour before", "capacity without the largest node", "forecast", "reached"),
-        (
-            (row.resource, number(row.demand), number(row.capacity), share(row.forecast), share(row.reached))
-            for row in rows
-        ),
-    )
+    head = ("resource", "demand of the hour before", "capacity without the largest node", "forecast", "reached")
+    cells = [
+        (row.resource, number(row.demand), number(row.capacity), share(row.forecast), share(row.reached))
+        for row in rows
+    ]
+    yield from _table("Forecast for the survivors, and what they did", head, cells)
     if course.lost_unix_seconds is not None and all(row.reached is None for row in rows):
         yield ""
         yield (
@@ -239,22 +192,16 @@ def _alerts(course: Course) -> Iterator[str]:
         how = " (silenced)" if seen.silenced else " (inhibited)" if seen.inhibited else ""
         return f"{format_after(seen.received_unix_seconds)}, {_format_text(', '.join(seen.receivers))}{how}"
 
-    if alerts:
-        yield from _table(
-            "Who was told, counted from the loss",
-            ("alert", "severity", "fired", "Alertmanager had it, for", "due by", ""),
-            (
-                (
-                    paged.name,
-                    paged.sighting.severity or NOTHING,
-                    format_after(paged.sighting.firing_unix_seconds),
-                    format_received(paged.sighting),
-                    format_after(paged.due_unix_seconds),
-                    paged.arrival.value,
-                )
-                for paged in alerts
-            ),
+    rows = [
+        (
+            paged.name, paged.sighting.severity or NOTHING, format_after(paged.sighting.firing_unix_seconds),
+            format_received(paged.sighting), format_after(paged.due_unix_seconds), paged.arrival.value,
         )
+        for paged in alerts
+    ]  # fmt: skip
+    if rows:
+        head = ("alert", "severity", "fired", "Alertmanager had it, for", "due by", "")
+        yield from _table("Who was told, counted from the loss", head, rows)
 
 
 def _commands(course: Course) -> Iterator[str]:
@@ -265,12 +212,9 @@ def _commands(course: Course) -> Iterator[str]:
         yield f"{_format_time(run.began_unix_seconds)}, {span(run.took_seconds)}, {run.problem or f'exit status {run.status}'}"
         yield ""
         # indented, so that no output can end the block
-        yield from (f"    {_make_printable(line)}" for line in (f"$ {run.command}", *run.output.splitlines()))
-
-
-def _make_printable(line: str) -> str:
-    """A line of output with its columns, without what would colour or clear a terminal."""
-    return blank_unprintable(line.expandtabs())
+        for line in (f"$ {run.command}", *run.output.splitlines()):
+            # with its columns, without what would colour or clear a terminal
+            yield f"    {blank_unprintable(line.expandtabs())}"
 
 
 def _listed(title: str, sentences: Sequence[str]) -> Iterator[str]:
@@ -279,15 +223,9 @@ def _listed(title: str, sentences: Sequence[str]) -> Iterator[str]:
         yield from (f"- {_format_text(sentence)}" for sentence in sentences)
 
 
-def _table(title: str, head: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Iterator[str]:
-    yield from ("", f"## {title}", "")
-    yield _row(head)
-    yield "|" + "---|" * len(head)
-    yield from map(_row, rows)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    first, *lines = ("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |" for cells in (head, *rows))
+    yield from ("", f"## {title}", "", first, "|" + "---|" * len(head), *lines)
 
 
 def _format_text(text: str | None) -> str:

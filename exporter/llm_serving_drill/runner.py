@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO
 
 from llm_serving_drill.course import RESTORE, TRIGGER, CommandRun, Course, Phase, Reading, Scope, Settings, Sighting
@@ -127,24 +127,20 @@ class _BrokenOffError(Exception):
 
 
 class Drill:
-    """One drill of one model's replicas. `trigger` and `restore`: commands, None where there is none."""
+    """One drill of one model's replicas; `course` is all that is known so far. `trigger` and `restore`: commands, None where there is
+    none."""
 
     def __init__(
         self, scope: Scope, settings: Settings, rim: Rim, trigger: str | None = None, restore: str | None = None
     ) -> None:
         self._scope, self._settings, self._rim = scope, settings, rim
         self._commands = {TRIGGER: trigger, RESTORE: restore}
-        self._course = Course(scope, settings, Phase.PLAN, alertmanager=rim.alertmanager is not None)
-        self._readings: list[Reading] = []
-        self._notes: list[str] = []
-        self._runs: list[CommandRun] = []
+        self.course = Course(scope, settings, Phase.PLAN, alertmanager=rim.alertmanager is not None)
         self._running: dict[str, Running] = {}
-        self._sightings: dict[str, Sighting] = {}
         self._began = rim.clock()
         self._blind_since: float | None = None
         self._said: tuple[Phase, float] | None = None
         self._annotation: int | None = None
-        self._bound_noted = False
 
     def plan(self) -> Course:
         """Only asks what is known and what would be done. Raises ApiError."""
@@ -152,97 +148,79 @@ class Drill:
         self._observer = Observer(self._scope, self._settings, rim.prometheus, rim.alertmanager, rim.clock)
         forecast = self._observer.ask_forecast()
         plan = make_plan(forecast, self._settings)
-        self._sightings = {name: Sighting(name) for name in plan.alerts}
-        self._change_course(forecast=forecast, plan=plan, end_unix_seconds=self._observer.now())
-        return self.course()
+        sightings = tuple(Sighting(name) for name in plan.alerts)
+        self._change(forecast=forecast, plan=plan, sightings=sightings, end_unix_seconds=self._observer.now())
+        return self.course
 
     def run(self) -> Course:
         """The whole drill. Whatever happens there is a course to report, and what was triggered has been restored."""
         try:
             self._run_phases()
         except (_BrokenOffError, ApiError) as error:
-            self._change_course(broken_off=str(error))
+            self._change(broken_off=str(error))
         finally:
             self._end_drill()
-        return self.course()
-
-    def course(self) -> Course:
-        """All that is known so far."""
-        return replace(
-            self._course,
-            readings=tuple(self._readings),
-            sightings=tuple(self._sightings.values()),
-            commands=tuple(self._runs),
-            notes=tuple(self._notes),
-        )
+        return self.course
 
     def _run_phases(self) -> None:
-        plan = self.plan().plan
+        plan, forecast = self.plan().plan, self.course.forecast
         assert plan is not None
+        assert forecast is not None
         self._pause(0)
-        if plan.refusals and not self._may_force():
+        if plan.refusals and not (self._settings.force and forecast.reading.ready is not None):
             raise _BrokenOffError("not begun: " + "; ".join(plan.refusals))
-        self._enter_phase(Phase.BASELINE)
-        self._change_course(baseline=self._observer.measure_baseline(self._observer.now()))
+        self._change(phase=Phase.BASELINE)
+        self._change(baseline=self._observer.measure_baseline(self._observer.now()))
         before = self._take_reading()
         if before is None or before.ready is None:
             raise _BrokenOffError("not begun: nothing says how many replicas are ready")
-        self._change_course(before=before)
+        self._change(before=before)
         self._pause(0)
         if self._settings.watch:
-            self._watch_for_loss()
+            self._watch_for_loss(before.ready)
         else:
-            self._trigger_loss(before)
+            self._trigger_loss(before.ready)
         self._begin_annotation()
         self._measure_recovery()
 
-    def _may_force(self) -> bool:
-        forecast = self._course.forecast
-        return self._settings.force and forecast is not None and forecast.reading.ready is not None
-
     # the loss
 
-    def _watch_for_loss(self) -> None:
+    def _watch_for_loss(self, ready: float) -> None:
         """Waits until fewer replicas are ready than at the look before."""
-        self._enter_phase(Phase.WAITING)
+        self._change(phase=Phase.WAITING)
         deadline = self._observer.now() + self._settings.loss_timeout_seconds
         while True:
             self._pause(self._settings.interval_seconds)
-            reading, before = self._take_reading(), self._course.before
+            reading, before = self._take_reading(), self.course.before
             assert before is not None
-            assert before.ready is not None
             if reading is not None and reading.ready is not None:
-                if reading.ready < before.ready:
-                    self._readings.append(reading)
-                    self._change_course(start_unix_seconds=before.unix_seconds, lost_unix_seconds=reading.unix_seconds)
-                    try:
-                        self._change_course(baseline=self._observer.measure_baseline(before.unix_seconds))
-                    except ApiError as error:  # the one from before the waiting is left
-                        self._add_note(str(error))
+                if reading.ready < ready:
+                    self._keep(reading)
+                    self._change(start_unix_seconds=before.unix_seconds, lost_unix_seconds=reading.unix_seconds)
+                    with self._noting():  # else the one from before the waiting is left
+                        self._change(baseline=self._observer.measure_baseline(before.unix_seconds))
                     return
-                self._change_course(before=reading)
+                ready = reading.ready
+                self._change(before=reading)
             self._require_loss_by(deadline)
 
-    def _trigger_loss(self, before: Reading) -> None:
+    def _trigger_loss(self, ready: float) -> None:
         """Starts the command and looks on while it runs: a node may be gone long before its drain has ended."""
-        command = self._commands[TRIGGER]
-        assert command is not None
-        self._enter_phase(Phase.TRIGGER)
-        self._change_course(start_unix_seconds=self._observer.now())
-        self._start_command(TRIGGER, command)
+        self._change(phase=Phase.TRIGGER, start_unix_seconds=self._observer.now())
+        self._start_command(TRIGGER)
         deadline = self._observer.now() + self._settings.loss_timeout_seconds
-        while self._course.lost_unix_seconds is None:
+        while self.course.lost_unix_seconds is None:
             self._pause(self._settings.interval_seconds)
             ended = self._collect_runs()
             if TRIGGER not in self._running:
-                self._enter_phase(Phase.WAITING)
+                self._change(phase=Phase.WAITING)
             reading = self._take_reading()
             if reading is not None:
-                self._readings.append(reading)
-                if reading.ready is not None and before.ready is not None and reading.ready < before.ready:
-                    self._change_course(lost_unix_seconds=reading.unix_seconds)
+                self._keep(reading)
+                if reading.ready is not None and reading.ready < ready:
+                    self._change(lost_unix_seconds=reading.unix_seconds)
                 self._require_within_bounds(reading)
-            if self._course.lost_unix_seconds is None:
+            if self.course.lost_unix_seconds is None:
                 if ended is not None and not ended.good:
                     why = ended.problem or f"it ended with status {ended.status}"
                     raise _BrokenOffError(f"the trigger command failed: {why}")
@@ -256,96 +234,95 @@ class Drill:
 
     def _measure_recovery(self) -> None:
         """Until it has recovered and settled, or the time is up."""
-        settings, start = self._settings, self._course.start_unix_seconds
+        settings, start = self._settings, self.course.start_unix_seconds
         assert start is not None
-        self._enter_phase(Phase.LOST)
+        self._change(phase=Phase.LOST)
         while True:
-            course = self.course()
-            recovered = find_recovery(course).recovered_unix_seconds
+            recovered = find_recovery(self.course).recovered_unix_seconds
             if recovered is not None and RESTORE not in self._running:
-                self._enter_phase(Phase.SETTLING)
+                self._change(phase=Phase.SETTLING)
                 if self._observer.now() - recovered >= settings.settle_seconds:
-                    self._enter_phase(Phase.DONE)
+                    self._change(phase=Phase.DONE)
                     return
-            elif self._course.phase is Phase.SETTLING:
-                self._enter_phase(Phase.RESTORED if self._restored else Phase.LOST)
+            elif self.course.phase is Phase.SETTLING:
+                self._change(phase=Phase.RESTORED if self._was_started(RESTORE) else Phase.LOST)
             if self._observer.now() - start > settings.bounds.duration_seconds:
                 return
-            if not self._restored and hold_is_over(course, self._observer.now()):
+            if not self._was_started(RESTORE) and hold_is_over(self.course, self._observer.now()):
                 self._restore_node()
-                self._enter_phase(Phase.RESTORED)
+                self._change(phase=Phase.RESTORED)
             self._pause(settings.interval_seconds)
             self._collect_runs()
             reading = self._take_reading()
             if reading is not None:
-                self._readings.append(reading)
+                self._keep(reading)
                 self._require_within_bounds(reading)
 
     def _require_within_bounds(self, reading: Reading) -> None:
-        before, plan = self._course.before, self._course.plan
+        before, plan = self.course.before, self.course.plan
         assert before is not None
         assert plan is not None
         reached = find_excess_loss(before, reading, plan.may_lose) or find_bound_reached(reading, self._settings.bounds)
         if reached and not self._settings.watch:
             raise _BrokenOffError(reached)
-        if reached and not self._bound_noted:  # what is only watched does not end by looking away
-            self._bound_noted = True
-            self._add_note(f"a bound was reached: {reached}")
+        # what is only watched does not end by looking away
+        begin = "a bound was reached: "
+        if reached and not any(note.startswith(begin) for note in self.course.notes):
+            self._add_note(f"{begin}{reached}")
 
     # commands
 
-    @property
-    def _restored(self) -> bool:
-        return RESTORE in self._running or any(run.what == RESTORE for run in self._runs)
+    def _was_started(self, what: str) -> bool:
+        return what in self._running or any(run.what == what for run in self.course.commands)
 
-    def _start_command(self, what: str, command: str) -> None:
-        self._rim.say(f"{what}: {command}")
-        self._running[what] = self._rim.start(what, command, self._observer.now)
+    def _start_command(self, what: str) -> None:
+        """Nothing where the user gave none."""
+        command = self._commands[what]
+        if command is not None:
+            self._rim.say(f"{what}: {command}")
+            self._running[what] = self._rim.start(what, command, self._observer.now)
 
     def _restore_node(self) -> None:
         """Stops a trigger that still runs: left alone it would undo what is restored now."""
         trigger = self._running.pop(TRIGGER, None)
         if trigger is not None:
             self._record_run(trigger.stop("it was still running when the loss was to end"))
-        command = self._commands[RESTORE]
-        if command is not None:
-            self._start_command(RESTORE, command)
+        self._start_command(RESTORE)
 
     def _collect_runs(self) -> CommandRun | None:
         """Takes over what has ended; the last such."""
         ended = None
         for what, running in tuple(self._running.items()):
-            run = running.poll()
-            if run is not None:
+            if (run := running.poll()) is not None:
                 del self._running[what]
-                ended = self._record_run(run)
+                ended = run
+                self._record_run(run)
         return ended
 
-    def _record_run(self, run: CommandRun) -> CommandRun:
-        self._runs.append(run)
-        how = run.problem or f"status {run.status}"
-        self._rim.say(f"{run.what}: ended after {span(run.took_seconds)}, {how}")
-        return run
+    def _record_run(self, run: CommandRun) -> None:
+        self._change(commands=(*self.course.commands, run))
+        self._rim.say(f"{run.what}: ended after {span(run.took_seconds)}, {run.problem or f'status {run.status}'}")
 
     # the end
 
     def _end_drill(self) -> None:
         """Restores what was triggered, counts, marks the end."""
-        start = self._course.start_unix_seconds
+        start = self.course.start_unix_seconds
         if start is None:
             return
-        self._change_course(end_unix_seconds=self._observer.now())
-        triggered = TRIGGER in self._running or any(run.what == TRIGGER for run in self._runs)
-        if triggered and not self._restored:
+        end = self._observer.now()
+        self._change(end_unix_seconds=end)
+        if self._was_started(TRIGGER) and not self._was_started(RESTORE):
             self._restore_node()
         restore = self._running.pop(RESTORE, None)
         if restore is not None:
             self._record_run(restore.finish())
-        try:
-            self._change_course(counts=self._observer.count_events(start, self._course.end_unix_seconds))
-        except ApiError as error:
-            self._add_note(f"requests were not counted: {error}")
-        self._end_annotation()
+        with self._noting("requests were not counted: "):
+            self._change(counts=self._observer.count_events(start, end))
+        if self._rim.grafana is not None and self._annotation is not None:
+            text = f"node-loss drill: {self._scope.model_name}, {judge(self.course).verdict}"
+            with self._noting():
+                self._rim.grafana.end_annotation(self._annotation, end, text)
 
     # looking
 
@@ -360,10 +337,8 @@ class Drill:
             why = str(error)
         else:
             for see in (observer.see_firing, observer.see_received):
-                try:
-                    self._sightings = see(self._sightings, reading.unix_seconds)
-                except ApiError as error:
-                    self._add_note(str(error))
+                with self._noting():
+                    self._change(sightings=see(self.course.sightings, reading.unix_seconds))
         if reading is not None and reading.ready is not None:
             self._blind_since = None
         else:
@@ -379,46 +354,40 @@ class Drill:
         elif now - self._blind_since > longest:
             raise _BrokenOffError(f"blind for longer than {span(longest)}: {why}")
 
-    # Grafana
+    # small things
 
     def _begin_annotation(self) -> None:
-        start = self._course.start_unix_seconds
-        if self._rim.grafana is not None and start is not None:
-            try:
-                self._annotation = self._rim.grafana.begin_annotation(
-                    start, f"node-loss drill: {self._scope.model_name}"
-                )
-            except ApiError as error:
-                self._add_note(str(error))
-
-    def _end_annotation(self) -> None:
-        if self._rim.grafana is not None and self._annotation is not None:
-            text = f"node-loss drill: {self._scope.model_name}, {judge(self.course()).verdict}"
-            try:
-                self._rim.grafana.end_annotation(self._annotation, self._course.end_unix_seconds, text)
-            except ApiError as error:
-                self._add_note(str(error))
-
-    # small things
+        start, grafana = self.course.start_unix_seconds, self._rim.grafana
+        if grafana is not None and start is not None:
+            with self._noting():
+                self._annotation = grafana.begin_annotation(start, f"node-loss drill: {self._scope.model_name}")
 
     def _pause(self, seconds: float) -> None:
         if self._rim.sleep(seconds):
             raise _BrokenOffError("interrupted")
 
-    def _change_course(self, **changes: object) -> None:
-        self._course = replace(self._course, **changes)  # type: ignore[arg-type]
+    def _change(self, **changes: object) -> None:
+        self.course = replace(self.course, **changes)  # type: ignore[arg-type]
 
-    def _enter_phase(self, phase: Phase) -> None:
-        self._course = replace(self._course, phase=phase)
+    def _keep(self, reading: Reading) -> None:
+        self._change(readings=(*self.course.readings, reading))
+
+    @contextlib.contextmanager
+    def _noting(self, what: str = "") -> Iterator[None]:
+        """The drill goes on where an API says no: that is a note, which `what` begins."""
+        try:
+            yield
+        except ApiError as error:
+            self._add_note(f"{what}{error}")
 
     def _add_note(self, text: str) -> None:
-        if text not in self._notes and len(self._notes) < _MOST_NOTES:
-            self._notes.append(text)
+        if text not in self.course.notes and len(self.course.notes) < _MOST_NOTES:
+            self._change(notes=(*self.course.notes, text))
             self._rim.say(text)
 
     def _say_progress(self, reading: Reading | None) -> None:
         """A line at each change of phase, and every few seconds."""
-        now, phase = self._rim.clock(), self._course.phase
+        now, phase = self._rim.clock(), self.course.phase
         if self._said is None or self._said[0] is not phase or now - self._said[1] >= _PROGRESS_SECONDS:
             self._said = phase, now
             self._rim.say(format_progress(phase, reading, now - self._began))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from math import sqrt
 from statistics import fmean, median
+from typing import Any
 
 from llm_serving_drill import names
 from llm_serving_drill.course import CLIPPED_ABOVE, RESTORE, TRIGGER, Baseline, Course, Phase, Reading, Sighting
@@ -19,70 +20,58 @@ from llm_serving_exporter.render.numbers import count, share, span
 # reached.
 
 
+# the label beside model and role that tells a record's series apart
+_BY = {
+    names.N1_LOAD: "resource", names.N1_CAPACITY: "resource", names.LOAD: "resource", names.DEMAND: "resource",
+    names.TOKENS: "phase", names.TTFT: "rank", names.SLO_BAD: "slo",
+}  # fmt: skip
+# fields of `Reading`: the record, and the value of that label
+_VALUES = {
+    "ready": (names.READY, ""), "present": (names.PRESENT, ""), "desired": (names.DESIRED, ""), "nodes": (names.NODES, ""),
+    "waiting": (names.WAITING, ""), "p99_ttft_seconds": (names.TTFT, "p99"), "above_top_edge_ratio": (names.ABOVE_TOP, ""),
+    "kv_usage_ratio": (names.KV_USAGE, ""), "errors_ratio": (names.SLO_BAD, "errors"), "n1_load_max": (names.N1_LOAD_MAX, ""),
+    "load_max": (names.LOAD_MAX, ""),
+}  # fmt: skip
+# those that have a value for each value of that label
+_EACH = {
+    "tokens_per_second": names.TOKENS, "n1_load": names.N1_LOAD, "load": names.LOAD, "demand": names.DEMAND,
+    "n1_capacity": names.N1_CAPACITY,
+}  # fmt: skip
+# what is used of a resource at the moment, beside the tokens of both phases
+_USED = {"work": names.WORK, "kv": names.KV_TOKENS, "concurrency": names.IN_SYSTEM}
+
+
 def make_reading(
     unix_seconds: float, samples: Iterable[tuple[Mapping[str, str], float]], alive: float | None
 ) -> Reading:
     """One moment, from the samples of `names.BY_MODEL`. Raises ValueError where a series is there twice: the labels leave two fleets."""
     values: dict[tuple[str, str], float] = {}
     for labels, value in samples:
-        name = labels.get("__name__", "")
-        which = labels.get(_BY.get(name, ""), "")
-        if (name, which) in values:
-            raise ValueError(f"{name} is there several times")
-        values[name, which] = value
-
-    def find_one(name: str, which: str = "") -> float | None:
-        return values.get((name, which))
-
-    def find_each(name: str) -> dict[str, float]:
-        return {which: value for (record, which), value in values.items() if record == name and which}
-
-    sufficient = find_one(names.SUFFICIENT)
-    used = {
-        **{phase: rate for phase, rate in find_each(names.TOKENS).items() if phase in ("prefill", "decode")},
-        **_drop_absent(work=find_one(names.WORK), kv=find_one(names.KV_TOKENS), concurrency=find_one(names.IN_SYSTEM)),
+        series = _tell_apart(labels)
+        if series in values:
+            raise ValueError(f"{series[0]} is there several times")
+        values[series] = value
+    single: dict[str, Any] = {field: values.get(series) for field, series in _VALUES.items()}
+    each: dict[str, Any] = {
+        field: {which: value for (name, which), value in values.items() if name == record and which}
+        for field, record in _EACH.items()
     }
+    now = {phase: rate for phase, rate in each["tokens_per_second"].items() if phase in ("prefill", "decode")}
+    now |= {resource: values[record, ""] for resource, record in _USED.items() if (record, "") in values}
+    sufficient = values.get((names.SUFFICIENT, ""))
     return Reading(
-        unix_seconds,
-        ready=find_one(names.READY),
-        present=find_one(names.PRESENT),
-        desired=find_one(names.DESIRED),
-        nodes=find_one(names.NODES),
-        alive=alive,
-        waiting=find_one(names.WAITING),
-        p99_ttft_seconds=find_one(names.TTFT, "p99"),
-        above_top_edge_ratio=find_one(names.ABOVE_TOP),
-        kv_usage_ratio=find_one(names.KV_USAGE),
-        errors_ratio=find_one(names.SLO_BAD, "errors"),
-        tokens_per_second=find_each(names.TOKENS),
-        n1_sufficient=None if sufficient is None else sufficient == 1,
-        n1_load_max=find_one(names.N1_LOAD_MAX),
-        load_max=find_one(names.LOAD_MAX),
-        n1_load=find_each(names.N1_LOAD),
-        load=find_each(names.LOAD),
-        demand=find_each(names.DEMAND),
-        n1_capacity=find_each(names.N1_CAPACITY),
-        now=used,
-    )
+        unix_seconds, alive=alive, n1_sufficient=None if sufficient is None else sufficient == 1, now=now, **single, **each
+    )  # fmt: skip
 
 
-# the label beside model and role that tells a record's series apart
-_BY = {
-    names.N1_LOAD: "resource", names.N1_CAPACITY: "resource", names.LOAD: "resource", names.DEMAND: "resource",
-    names.TOKENS: "phase", names.TTFT: "rank", names.SLO_BAD: "slo",
-}  # fmt: skip
-
-
-def _drop_absent(**values: float | None) -> dict[str, float]:
-    return {name: value for name, value in values.items() if value is not None}
+def _tell_apart(labels: Mapping[str, str]) -> tuple[str, str]:
+    name = labels.get("__name__", "")
+    return name, labels.get(_BY.get(name, ""), "")
 
 
 def make_baseline(seconds: float, series: Iterable[Series], rejected: float | None) -> Baseline:
     """The last `seconds` before the loss, from the points of `names.BEFORE` and the requests rejected meanwhile."""
-    values: dict[tuple[str, str], list[float]] = {}
-    for labels, points in series:
-        name = labels.get("__name__", "")
-        values[name, labels.get(_BY.get(name, ""), "")] = [value for _, value in points]
+    values = {_tell_apart(labels): [value for _, value in points] for labels, points in series}
 
     def summarise(how: Callable[[list[float]], float], name: str, which: str = "") -> float | None:
         recorded = values.get((name, which))

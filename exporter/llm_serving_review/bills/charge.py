@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from fnmatch import translate
 from math import isfinite
 from typing import Generic, NamedTuple, TypeVar
 
@@ -71,13 +70,13 @@ class Fault(Struct, frozen=True):
 class BillError(LLMServingExporterError):
     """Bills that cannot be compared at all. The message names file, line and what to do."""
 
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(str(fault))
-        self.fault = fault
+    def __init__(self, file: str, what: str, fix: str, line: int = 0, column: str = "") -> None:
+        self.fault = Fault(file, line, column, what, fix)
+        super().__init__(str(self.fault))
 
 
 class LineError(LLMServingExporterError):
-    """One line that cannot be used: it is left out and named."""
+    """One line that cannot be used: it is left out and named. Or what of a file stops that it is read."""
 
     def __init__(self, column: str, what: str, fix: str) -> None:
         super().__init__(what)
@@ -254,18 +253,6 @@ _INSTANCE_USAGE = re.compile(
     r"(?:^|-)(?:BoxUsage|SpotUsage|DedicatedUsage|HostBoxUsage|HeavyUsage|UnusedBox|UnusedDed|DedicatedRes|Reservation)"
     r"(?::([a-z0-9][a-z0-9.-]*))?$"
 )
-
-
-class InstanceTypes:
-    """Which types of instances are in scope. Patterns as in p5.* go by upper and lower case alike."""
-
-    def __init__(self, patterns: Collection[str]) -> None:
-        found = re.compile("|".join(translate(pattern.lower()) for pattern in patterns) or r"(?!)")
-        self.cover = Remembered(lambda text: found.match(text.strip().lower()) is not None)
-
-    def cover_family(self, family: str) -> bool:
-        """Whether any type of a family would be covered, as p5 by p5.48xlarge."""
-        return self.cover(f"{family}.48xlarge") or self.cover(family)
 
 
 def _count_gpus(instance_type: str) -> float | None:

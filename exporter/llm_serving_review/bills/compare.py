@@ -182,7 +182,6 @@ class Compared(Struct, frozen=True):
     billed_hours: float | None  # hours of instances that are billed; None where the bill does not say
     billed_usd: float  # USD, amortised
     invoiced_usd: float  # USD, as invoiced
-    gpus: float | None  # GPUs of one instance; None where that is unknown
     reasons: Reasons
 
 
@@ -196,7 +195,7 @@ def compare_unit(unit: Unit, fold: Fold, gpus: Callable[[str], float | None]) ->
     time = _sum(fold, [one.gpu_hours for one in unit.metered.values()])
     usd = _sum(fold, [one.usd for one in unit.metered.values()])
     billed_usd, metered_usd = fsum(bill), fsum(usd)
-    reasons, of_instance = Reasons(), None
+    reasons = Reasons()
     if not any(map(abs, bill)) and not any(hours):
         reasons.not_billed = billed_usd - metered_usd
     elif not any(time) and not any(usd):
@@ -204,19 +203,11 @@ def compare_unit(unit: Unit, fold: Fold, gpus: Callable[[str], float | None]) ->
     else:
         used = measure_used_gpus(time, hours) if counts else None
         of_instance = _count_gpus(unit, gpus)
-        if used is not None:
-            used = min(used, of_instance) if of_instance is not None else used
+        if used is not None and of_instance is not None:
+            used = min(used, of_instance)
         _split(reasons, list(zip(bill, hours, time, usd, strict=True)), used, of_instance)
-    return Compared(
-        unit,
-        fsum(time),
-        metered_usd,
-        fsum(hours) if counts else None,
-        billed_usd,
-        fsum(invoiced),
-        of_instance,
-        reasons,
-    )
+    billed_hours = fsum(hours) if counts else None
+    return Compared(unit, fsum(time), metered_usd, billed_hours, billed_usd, fsum(invoiced), reasons)
 
 
 def _split(

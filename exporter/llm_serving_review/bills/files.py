@@ -24,7 +24,7 @@ from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.settings.document import LARGEST_FILE_BYTES, read_bounded, read_document
 from llm_serving_exporter.settings.keys import is_empty, type_name
 from llm_serving_exporter.settings.problems import Node, Place, Scalar, listed
-from llm_serving_review.bills.charge import BillError, Fault, normalise_resource
+from llm_serving_review.bills.charge import BillError, Fault, LineError, normalise_resource
 
 # --- Paths, folders and patterns of the settings -> the files of bills, each once, and of an export only its newest version.
 #
@@ -63,20 +63,11 @@ def find_bill_files(patterns: Iterable[str]) -> BillFiles:
                 "the folder has no bill" if os.path.isdir(pattern) else "no file has this name" if not glob.has_magic(pattern)
                 else "no file fits this pattern"
             )  # fmt: skip
-            raise BillError(
-                Fault(
-                    pattern,
-                    0,
-                    "",
-                    what,
-                    "Give a .csv, .csv.gz, .csv.zip or .parquet file, a folder of them, or a pattern.",
-                )
-            )
+            fix = "Give a .csv, .csv.gz, .csv.zip or .parquet file, a folder of them, or a pattern."
+            raise BillError(pattern, what, fix)
         found.update(dict.fromkeys(os.path.realpath(path) for path in here))
         if len(found) > MOST_FILES:
-            raise BillError(
-                Fault(pattern, 0, "", f"there are more than {MOST_FILES:,} files", "Name the months you want.")
-            )
+            raise BillError(pattern, f"there are more than {MOST_FILES:,} files", "Name the months you want.")
     return _drop_older(tuple(found))
 
 
@@ -126,27 +117,20 @@ _WORKBOOK = "[Content_Types].xml"
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile)
 
 
-class PackingError(Exception):
-    """A file that cannot be unpacked here."""
-
-    def __init__(self, what: str, fix: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.fix = fix
-
-
 def _open_zip(file: io.BufferedReader) -> Any:
     """The one file in it; folders and what macOS adds are none."""
     packed = zipfile.ZipFile(file)
     names = [one for one in packed.namelist() if not one.endswith("/") and not one.startswith("__MACOSX/")]
     if _WORKBOOK in names:
-        raise PackingError("the file is a workbook of a spreadsheet program", "Save it as CSV.")
+        raise LineError("", "the file is a workbook of a spreadsheet program", "Save it as CSV.")
     if len(names) != 1:
-        raise PackingError(f"the zip file has {len(names):,} files in it, not one", "Unpack it, and give the folder.")
+        raise LineError("", f"the zip file has {len(names):,} files in it, not one", "Unpack it, and give the folder.")
     try:
         return packed.open(names[0])
     except (RuntimeError, NotImplementedError):  # a password, or a way of packing that Python does not have
-        raise PackingError("the zip file has a password or is packed in a way that is not read", "Unpack it.") from None
+        raise LineError(
+            "", "the zip file has a password or is packed in a way that is not read", "Unpack it."
+        ) from None
 
 
 # by their first bytes; of the formats' own definitions
@@ -165,13 +149,13 @@ _ENCODINGS = ((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
 def open_text(file: io.BufferedReader) -> io.TextIOWrapper:
-    """The text of a file, unpacked as it is read, with a byte order mark or without. Raises PackingError and what DAMAGE lists."""
+    """The text of a file, unpacked as it is read, with a byte order mark or without. Raises LineError and what DAMAGE lists."""
     raw = file
     for _ in range(_MOST_LAYERS):
         begin = raw.peek(8)[:8]
         for magic, name in _NOT_READ:
             if begin.startswith(magic):
-                raise PackingError(f"the file is packed with {name}", "Unpack it, or pack it with gzip.")
+                raise LineError("", f"the file is packed with {name}", "Unpack it, or pack it with gzip.")
         unpack = next((one for magic, one in _PACKINGS if begin.startswith(magic)), None)
         if unpack is None:
             break
@@ -198,8 +182,9 @@ def find_delimiter(header: str) -> str:
     return max(_DELIMITERS, key=header.count)
 
 
-class CsvRows:
-    """Rows with the number of the line that each ends on, the header first. Damage goes to `faults` and ends the file, or the row alone."""
+class Rows:
+    """Rows of a file with the number of the line that each ends on, the header first. Damage goes to `faults` and ends the file, or the
+    row alone."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -207,16 +192,22 @@ class CsvRows:
         self.faults: list[Fault] = []
 
     def __iter__(self) -> Iterator[Numbered]:
-        """Raises BillError where the file cannot be opened."""
+        """Raises BillError where the file cannot be opened, or nothing can read it."""
+        raise NotImplementedError
+
+
+class CsvRows(Rows):
+    """Of a CSV file."""
+
+    def __iter__(self) -> Iterator[Numbered]:
         try:
             with open(self._path, "rb") as file:
                 yield from self._read(file)
         except OSError as error:
-            raise BillError(
-                Fault(self._path, 0, "", f"the file cannot be read: {error.strerror or error}", "Check its path and permissions.")
-            ) from None  # fmt: skip
-        except PackingError as error:
-            raise BillError(Fault(self._path, 0, "", error.what, error.fix)) from None
+            what = f"the file cannot be read: {error.strerror or error}"
+            raise BillError(self._path, what, "Check its path and permissions.") from None
+        except LineError as error:
+            raise BillError(self._path, error.what, error.fix) from None
 
     def _read(self, file: io.BufferedReader) -> Iterator[Numbered]:
         at = 0
@@ -233,9 +224,8 @@ class CsvRows:
                     except StopIteration:
                         return
                     except csv.Error:
-                        self._note(
-                            rows.line_num, "a cell is not closed, or longer than 128 KiB", "Export the file again."
-                        )
+                        what = "a cell is not closed, or longer than 128 KiB"
+                        self._note(rows.line_num, what, "Export the file again.")
                         continue
                     # a spreadsheet writes empty lines with all of their commas
                     if any(row):
@@ -266,26 +256,16 @@ class CsvRows:
 BATCH_ROWS = 8192
 
 
-class ParquetRows:
-    """Rows with their numbers, as a CSV file would have them: the header first."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        # as CSV files have them
-        self.faults: list[Fault] = []
+class ParquetRows(Rows):
+    """Of a Parquet file, with the numbers that a CSV file would have."""
 
     def __iter__(self) -> Iterator[Numbered]:
-        """Raises BillError where the file cannot be opened, or nothing can read it."""
         try:
             import pyarrow
             from pyarrow import parquet
         except ImportError:
-            raise BillError(
-                Fault(
-                    self._path, 0, "", "nothing is installed that reads Parquet",
-                    "Install llm-serving-exporter[bills-parquet], or export as CSV.",
-                )
-            ) from None  # fmt: skip
+            fix = "Install llm-serving-exporter[bills-parquet], or export as CSV."
+            raise BillError(self._path, "nothing is installed that reads Parquet", fix) from None
         number = 1
         try:
             with parquet.ParquetFile(self._path, memory_map=False, pre_buffer=False) as file:
@@ -296,10 +276,11 @@ class ParquetRows:
                         number += 1
                         yield number, list(cells)
         except (pyarrow.ArrowException, OSError, ValueError) as error:
-            fault = Fault(self._path, 0, "", f"the Parquet file is damaged: {_first_line(error)}", "Fetch it again.")
+            first_line = (str(error) or type(error).__name__).splitlines()[0][:200]
+            damage = BillError(self._path, f"the Parquet file is damaged: {first_line}", "Fetch it again.")
             if number == 1:
-                raise BillError(fault) from None
-            self.faults.append(fault)
+                raise damage from None
+            self.faults.append(damage.fault)
 
 
 def _write_column(values: list[Any]) -> list[str]:
@@ -319,10 +300,6 @@ def _write(value: Any) -> str:
     if isinstance(value, dict):
         return json.dumps(value, default=str)
     return str(value)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:200]
 
 
 # --- The mapping file: machines as a bill names them -> what was metered on them. CSV with a line of headers, or YAML.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import fsum
+from typing import ClassVar
 
 from llm_serving_exporter.settings.problems import listed, shown
 from llm_serving_review.bills.charge import (
     BillError,
     Charge,
     CurrencyError,
-    Fault,
     Kind,
     LineError,
     Remembered,
@@ -35,6 +35,8 @@ ABSENT = -1
 _CAPITAL = re.compile(r"([A-Z])")
 _UNPRINTABLE = re.compile(r"[^ -~]")
 FORMATS = ("focus", "cur")
+# gives the text of a line's cell
+_Cell = Callable[[Row], str]
 
 
 class Columns:
@@ -50,34 +52,38 @@ class Columns:
         self.format = stated or found or ""
         if not self.format:
             begin = listed((_UNPRINTABLE.sub("?", name)[:40] for name in header[:4]), "and") or "nothing"
-            raise BillError(
-                Fault(
-                    file, 1, "", f"the header is neither that of FOCUS nor that of AWS CUR 2.0: it begins with {begin}",
-                    "Export as FOCUS 1.x or as CUR 2.0, with the line of headers and commas between cells.",
-                )
-            )  # fmt: skip
-        self._by_name = by_cur if self.format == "cur" else by_focus
+            what = f"the header is neither that of FOCUS nor that of AWS CUR 2.0: it begins with {begin}"
+            fix = "Export as FOCUS 1.x or as CUR 2.0, with the line of headers and commas between cells."
+            raise BillError(file, what, fix, 1)
+        self._by_name, self._spell = (by_cur, spell_cur) if self.format == "cur" else (by_focus, _spell_focus)
 
     def find(self, *names: str) -> int:
         """The position of the first of these columns that the file has; ABSENT for none."""
-        for name in names:
-            if (position := self._by_name.get(name)) is not None:
-                return position
-        return ABSENT
+        return next((self._by_name[name] for name in names if name in self._by_name), ABSENT)
 
-    def need(self, names: Mapping[str, str]) -> None:
-        """Raises BillError where the file lacks columns. `names`: as they are published, by our spelling."""
-        lacking = [published for name, published in names.items() if name not in self._by_name]
+    def cell(self, *names: str) -> _Cell:
+        """What gives a line's cell of that column without blanks around it; "" where the file has none of them, and for NULL of FOCUS."""
+        position = self.find(*names)
+        if position == ABSENT:
+            return lambda row: ""
+        if self.format == "cur":
+            return lambda row: row[position].strip()
+
+        def read(row: Row) -> str:
+            text = row[position].strip()
+            return "" if len(text) == 4 and text.lower() == "null" else text
+
+        return read
+
+    def need(self, names: Iterable[str]) -> None:
+        """Raises BillError where the file lacks columns. `names`: as they are published."""
+        lacking = [name for name in names if self._spell(name) not in self._by_name]
         if lacking:
-            many = len(lacking) > 1
-            raise BillError(
-                Fault(
-                    self.file, 1, "", f"the column{'s' if many else ''} {listed(lacking, 'and')} {'are' if many else 'is'} missing",
-                    "Add what is missing to the export.",
-                )
-            )  # fmt: skip
+            columns, are = ("columns", "are") if len(lacking) > 1 else ("column", "is")
+            what = f"the {columns} {listed(lacking, 'and')} {are} missing"
+            raise BillError(self.file, what, "Add what is missing to the export.", 1)
 
-    def name(self, position: int, instead: str) -> str:
+    def name(self, position: int, instead: str = "") -> str:
         """A column's name as the file has it."""
         return self._written[position] if position != ABSENT else instead
 
@@ -126,7 +132,7 @@ class TagReader:
     """Reads the tags that the settings name. Spelling goes by letters and digits: AWS writes user:My-Team as user_my_team."""
 
     def __init__(self, columns: Columns, keys: Iterable[str]) -> None:
-        self._map = columns.find("resource_tags", "tags")
+        self._map = columns.cell("resource_tags", "tags")
         beside = {_simplify(name): position for name, position in columns.list_beginning_with(_TAG_COLUMNS)}
         self._wanted = {key: tuple(prefix + _simplify(key) for prefix in _PREFIXES) for key in keys}
         self._positions = {
@@ -137,7 +143,7 @@ class TagReader:
         """The tags that the line has, by the keys of the settings."""
         if not self._wanted:
             return {}
-        by_name = {_simplify(name): value for name, value in self._read_map(row).items()}
+        by_name = {_simplify(name): value for name, value in read_map(self._map(row)).items()}
         found = {}
         for key, names in self._wanted.items():
             values = [by_name.get(name, "") for name in names] + [row[position] for position in self._positions[key]]
@@ -146,12 +152,35 @@ class TagReader:
                 found[key] = value
         return found
 
-    def _read_map(self, row: Row) -> Mapping[str, str]:
-        return read_map(row[self._map]) if self._map != ABSENT else {}
-
 
 def _simplify(name: str) -> str:
     return _NOT_A_LETTER.sub("_", name.lower()).strip("_")
+
+
+# --- What readers of lines share.
+
+
+class LineReader:
+    """Reads the lines of one file by its header."""
+
+    name: ClassVar[str]  # of the format, as readers know it
+    needed: ClassVar[tuple[str, ...]]  # columns
+    reads_net = False  # whether amounts are read after discounts
+    converted_lines = 0  # lines in another currency that were read in USD
+
+    def __init__(self, columns: Columns) -> None:
+        """Raises BillError where needed columns are missing."""
+        columns.need(self.needed)
+        self._columns = columns
+        # the clouds that the lines are of
+        self.clouds: set[str] = set()
+
+
+def _refuse_currency(column: str, currency: str, others: str = "") -> None:
+    if not currency:
+        raise LineError(column, "the currency is empty", "Export the bill again, with this column filled.")
+    fix = f"Only bills in USD can be compared{others}: leave this one out."
+    raise CurrencyError(column, f"the bill is in {shown(currency)}, not in USD", fix)
 
 
 # --- FOCUS 1.0-preview to 1.2: a line -> a charge.
@@ -169,108 +198,96 @@ def _simplify(name: str) -> str:
 # SkuPriceDetails (F_InstanceType, from 1.1 on) or in columns of the cloud's own, which begin with x_.
 
 
-_NEEDED_OF_FOCUS = {
-    name.lower(): name
-    for name in ("ChargePeriodStart", "ChargePeriodEnd", "BillingCurrency", "EffectiveCost", "BilledCost", "ChargeCategory")
-}  # fmt: skip
-_CATEGORIES = {
-    "usage": Kind.USAGE,
-    "purchase": Kind.PURCHASE,
-    "tax": Kind.TAX,
-    "credit": Kind.CREDIT,
-    "adjustment": Kind.ADJUSTMENT,
-}
+_CATEGORIES = {kind.name.lower(): kind for kind in (Kind.USAGE, Kind.PURCHASE, Kind.TAX, Kind.CREDIT, Kind.ADJUSTMENT)}
 _TYPE_KEYS = ("F_InstanceType", "InstanceType", "x_InstanceType", "instanceType", "instance_type", "ServiceType")
 _COUNT_KEYS = ("F_GpuCount", "GpuCount", "gpu")
 
 
-class FocusReader:
-    """Reads the lines of one file by its header. Raises BillError where needed columns are missing."""
+class FocusReader(LineReader):
+    """Reads FOCUS."""
+
+    name = "FOCUS"
+    needed = (
+        "ChargePeriodStart",
+        "ChargePeriodEnd",
+        "BillingCurrency",
+        "EffectiveCost",
+        "BilledCost",
+        "ChargeCategory",
+    )
 
     def __init__(self, columns: Columns) -> None:
-        columns.need(_NEEDED_OF_FOCUS)
-        self._columns = columns
-        find = columns.find
-        self._begin, self._end = find("chargeperiodstart"), find("chargeperiodend")
-        self._currency, self._category, self._class = (
+        super().__init__(columns)
+        find, cell = columns.find, columns.cell
+        self._begin, self._end, self._currency = (
+            find("chargeperiodstart"),
+            find("chargeperiodend"),
             find("billingcurrency"),
-            find("chargecategory"),
-            find("chargeclass"),
         )
-        self._effective, self._billed = find("effectivecost"), find("billedcost")
-        # the same in USD where the bill is in another currency: columns of Azure's own
-        self._in_usd = find("xeffectivecostinusd"), find("xbilledcostinusd")
-        # lines that were read in USD by them
-        self.converted_lines = 0
-        self._commitment = find("commitmentdiscountid")
-        self._status = find("commitmentdiscountstatus", "chargesubcategory")
-        self._resource, self._account = find("resourceid"), find("subaccountid")
-        self._service, self._resource_name = find("servicecategory"), find("resourcename")
-        self._details, self._type = find("skupricedetails", "xskudetails"), find("xinstancetype", "xmachinetype")
-        self._provider = find("providername", "serviceprovidername")
-        # the clouds that the lines are of
-        self.clouds: set[str] = set()
+        self._category, self._service = find("chargecategory"), find("servicecategory")
+        # with their names; then the same in USD where the bill is in another currency: columns of Azure's own
+        self._in_currency, self._in_usd = (
+            tuple((find(name), columns.name(find(name))) for name in names)
+            for names in (("effectivecost", "billedcost"), ("xeffectivecostinusd", "xbilledcostinusd"))
+        )
+        self._class, self._status = cell("chargeclass"), cell("commitmentdiscountstatus", "chargesubcategory")
+        self._commitment, self._account = cell("commitmentdiscountid"), cell("subaccountid")
+        self._resource, self._resource_name = cell("resourceid"), cell("resourcename")
+        self._details, self._type = cell("skupricedetails", "xskudetails"), cell("xinstancetype", "xmachinetype")
+        self._provider = cell("providername", "serviceprovidername")
         # the first is of AWS alone, and says of every line what it is about
-        self._usage_type, self._meter = find("xusagetype"), find("skumeter")
-        self._quantities = [
-            pair
-            for pair in (
-                (find("consumedquantity", "usagequantity"), find("consumedunit", "usageunit")),
-                (find("pricingquantity"), find("pricingunit")),
-            )
-            if ABSENT not in pair
-        ]
+        self._usage_type, self._meter = cell("xusagetype"), cell("skumeter")
+        pairs = (
+            (find("consumedquantity", "usagequantity"), find("consumedunit", "usageunit")),
+            (find("pricingquantity"), find("pricingunit")),
+        )
+        self._quantities = [pair for pair in pairs if ABSENT not in pair]
         self._remember_type = Remembered(_find_type)
 
     def read(self, row: Row) -> Charge:
         """The charge of a line that has as many cells as the header. Raises LineError."""
-        effective_at, billed_at = self._effective, self._billed
+        amounts = self._in_currency
         if (currency := row[self._currency].strip()) != "USD":
-            if not currency or ABSENT in self._in_usd:
-                _refuse_currency(currency)
-            effective_at, billed_at = self._in_usd
+            if not currency or any(position == ABSENT for position, _ in self._in_usd):
+                others = ", and Azure's with x_EffectiveCostInUsd and x_BilledCostInUsd"
+                _refuse_currency("BillingCurrency", currency, others)
+            amounts = self._in_usd
         begin, end = read_period(row, self._begin, self._end, ("ChargePeriodStart", "ChargePeriodEnd"))
-        effective = read_usd(row, effective_at, self._columns.name(effective_at, "EffectiveCost"))
-        billed = read_usd(row, billed_at, self._columns.name(billed_at, "BilledCost"))
-        self.converted_lines += effective_at != self._effective
+        effective, billed = read_usd(row, *amounts[0]), read_usd(row, *amounts[1])
+        self.converted_lines += amounts is self._in_usd
         kind = self._find_kind(row, effective, billed)
-        cloud = find_cloud_of_provider(self._cell(row, self._provider))
+        cloud = find_cloud_of_provider(self._provider(row))
         self.clouds.add(cloud)
-        details = self._cell(row, self._details)
-        instance_type = self._cell(row, self._type) or (self._remember_type(details) if details else "")
-        if usage_type := self._cell(row, self._usage_type):
+        details = self._details(row)
+        instance_type = self._type(row) or (self._remember_type(details) if details else "")
+        if usage_type := self._usage_type(row):
             by_usage = read_usage_type(usage_type)
             instance_type = "" if by_usage is None else instance_type or by_usage
-        elif not instance_type and self._meter != ABSENT:
-            instance_type = read_usage_type(row[self._meter]) or ""
+        elif not instance_type:
+            instance_type = read_usage_type(self._meter(row)) or ""
         return Charge(
-            kind, begin, end, effective, billed, self._read_resource(row), instance_type,
-            self._cell(row, self._account), self._cell(row, self._commitment),
-            self._read_hours(row) if instance_type else None,
-            _find_count(read_map(details)) if details else None,
-            not usage_type and self._is_compute(row),
-            "",
-            cloud,
+            kind, begin, end, effective, billed, self._read_resource(row), instance_type, self._account(row), self._commitment(row),
+            self._read_hours(row) if instance_type else None, _find_count(read_map(details)), not usage_type and self._is_compute(row),
+            "", cloud,
         )  # fmt: skip
 
     def _find_kind(self, row: Row, effective: float, billed: float) -> Kind:
-        if self._cell(row, self._class).lower() == "correction":
+        if self._class(row).lower() == "correction":
             return Kind.CORRECTION
         category = row[self._category]
         kind = _CATEGORIES.get(category.strip().lower())
         if kind is None:
-            raise LineError(
-                "ChargeCategory", f"{shown(category)} is no category of FOCUS", "It is Usage, Purchase, Tax, Credit or Adjustment."
-            )  # fmt: skip
-        if kind is Kind.USAGE and self._cell(row, self._status).lower().startswith("unused"):
+            fix = "It is Usage, Purchase, Tax, Credit or Adjustment."
+            raise LineError("ChargeCategory", f"{shown(category)} is no category of FOCUS", fix)
+        if kind is Kind.USAGE and self._status(row).lower().startswith("unused"):
             return Kind.UNUSED
         if kind is Kind.USAGE and (effective < 0 or (effective == 0 and billed < 0)):
             return Kind.REFUND
         return kind
 
     def _read_resource(self, row: Row) -> str:
-        found = self._cell(row, self._resource)
-        return name_gcp_instance(found, self._cell(row, self._resource_name)) if "/instances/" in found else found
+        found = self._resource(row)
+        return name_gcp_instance(found, self._resource_name(row)) if "/instances/" in found else found
 
     def _is_compute(self, row: Row) -> bool:
         """Whether the line is about time of a machine or its parts: network and storage count in bytes."""
@@ -283,23 +300,6 @@ class FocusReader:
             if counts_hours(row[unit]) and (found := read_quantity(row[quantity])) is not None:
                 return found
         return None
-
-    @staticmethod
-    def _cell(row: Row, position: int) -> str:
-        if position == ABSENT or not (found := row[position]):
-            return ""
-        found = found.strip()
-        return "" if len(found) == 4 and found.lower() == "null" else found
-
-
-def _refuse_currency(currency: str) -> None:
-    if not currency:
-        raise LineError("BillingCurrency", "the currency is empty", "Export the bill again, with this column filled.")
-    raise CurrencyError(
-        "BillingCurrency",
-        f"the bill is in {shown(currency)}, not in USD",
-        "Only bills in USD can be compared, and Azure's with x_EffectiveCostInUsd and x_BilledCostInUsd: leave this one out.",
-    )
 
 
 def _find_type(details: str) -> str:
@@ -328,12 +328,6 @@ def _find_count(details: Mapping[str, str]) -> float | None:
 
 
 _COST = "line_item_unblended_cost"
-_NEEDED_OF_CUR = {
-    name: name
-    for name in (
-        "line_item_line_item_type", "line_item_usage_start_date", "line_item_usage_end_date", "line_item_currency_code", _COST,
-    )
-}  # fmt: skip
 _COVERED = "savings_plan_savings_plan_effective_cost"
 _RESERVED = "reservation_effective_cost"
 _COMMITTED, _USED = "savings_plan_total_commitment_to_date", "savings_plan_used_commitment"
@@ -362,136 +356,114 @@ _TYPES: dict[str, tuple[Kind, tuple[tuple[str, float], ...]]] = {
     "Refund": (Kind.REFUND, ((_COST, 1.0),)),
 }
 _DISCOUNT = (Kind.DISCOUNT, ((_COST, 1.0),))
-_PRODUCT = "product"
 _CLOUD = "aws"
 
 
-class CurReader:
-    """Reads the lines of one file by its header. Raises BillError where needed columns are missing."""
+class CurReader(LineReader):
+    """Reads AWS CUR."""
+
+    name = "AWS CUR"
+    needed = (
+        "line_item_line_item_type", "line_item_usage_start_date", "line_item_usage_end_date", "line_item_currency_code", _COST,
+    )  # fmt: skip
 
     def __init__(self, columns: Columns) -> None:
-        columns.need(_NEEDED_OF_CUR)
-        self._columns = columns
-        # the clouds that the lines are of
-        self.clouds = {_CLOUD}
-        find = columns.find
-        # the costs that were found net, by their usual columns; a part of them alone would mix both
-        net = {usual: find(name) for usual, name in _NET.items()}
-        self.reads_net = net[_COST] != ABSENT
-        self._net = net if self.reads_net else dict.fromkeys(_NET, ABSENT)
-        self._type, self._currency, self._cost = (
-            find("line_item_line_item_type"),
-            find("line_item_currency_code"),
-            find(_COST),
-        )
+        super().__init__(columns)
+        self.clouds.add(_CLOUD)
+        find, cell = columns.find, columns.cell
+        # a part of the costs net alone would mix both
+        self.reads_net = find(_NET[_COST]) != ABSENT
+        # where each cost stands, and where after discounts
+        self._costs = {
+            usual: (find(usual), find(_NET.get(usual, "")) if self.reads_net else ABSENT)
+            for usual in (*_NET, _COMMITTED, _USED)
+        }
+        self._type, self._currency = find("line_item_line_item_type"), find("line_item_currency_code")
         self._begin, self._end = find("line_item_usage_start_date"), find("line_item_usage_end_date")
-        self._resource, self._account = find("line_item_resource_id"), find("line_item_usage_account_id")
-        self._usage_type, self._amount = find("line_item_usage_type"), find("line_item_usage_amount")
-        self._unit = find("pricing_unit")
-        self._instance_type, self._gpus, self._product = (
-            find("product_instance_type"),
-            find("product_gpu"),
-            find(_PRODUCT),
+        self._period = columns.name(self._begin), columns.name(self._end)
+        self._resource, self._account = cell("line_item_resource_id"), cell("line_item_usage_account_id")
+        self._usage_type, self._amount = cell("line_item_usage_type"), cell("line_item_usage_amount")
+        self._has_usage_type = find("line_item_usage_type") != ABSENT
+        self._unit, self._product = cell("pricing_unit"), cell("product")
+        self._instance_type, self._gpus = cell("product_instance_type"), cell("product_gpu")
+        self._plan, self._family = cell("savings_plan_savings_plan_a_r_n"), cell("savings_plan_instance_type_family")
+        self._reservation, self._parent = (
+            cell("reservation_reservation_a_r_n"),
+            cell("split_line_item_parent_resource_id"),
         )
-        self._plan, self._family = find("savings_plan_savings_plan_a_r_n"), find("savings_plan_instance_type_family")
-        self._reservation = find("reservation_reservation_a_r_n")
-        self._parent = find("split_line_item_parent_resource_id")
-        self._id, self._interval = find("identity_line_item_id"), find("identity_time_interval")
-        self._names = tuple(columns.name(position, "") for position in (self._begin, self._end))
+        self._id, self._interval = cell("identity_line_item_id"), cell("identity_time_interval")
 
     def read(self, row: Row) -> Charge:
         """The charge of a line that has as many cells as the header. Raises LineError."""
         if (currency := row[self._currency].strip()) != "USD":
-            self._refuse_currency(currency)
-        begin, end = read_period(row, self._begin, self._end, (self._names[0], self._names[1]))
+            _refuse_currency(self._columns.name(self._currency), currency)
+        begin, end = read_period(row, self._begin, self._end, self._period)
         kind, effective, billed = self._find_costs(row)
         instance_type = self._find_type(row)
+        identity = self._id(row)
         return Charge(
-            kind, begin, end, effective, billed, self._cell(row, self._resource),
-            (self._cell(row, self._family) if kind is Kind.UNUSED else "") or instance_type,
-            self._cell(row, self._account), self._cell(row, self._plan) or self._cell(row, self._reservation),
+            kind, begin, end, effective, billed, self._resource(row),
+            (self._family(row) if kind is Kind.UNUSED else "") or instance_type,
+            self._account(row), self._plan(row) or self._reservation(row),
             self._read_hours(row) if instance_type else None,
-            self._read_gpus(row) if instance_type else None,
+            read_quantity(self._read_product(row, self._gpus, "gpu")) if instance_type else None,
             # network and storage of an instance say no type of it, and count no hours
-            not instance_type and self._usage_type == ABSENT and counts_hours(self._cell(row, self._unit)),
-            f"{row[self._id]} {self._cell(row, self._interval)}" if self._id != ABSENT and row[self._id] else "",
+            not instance_type and not self._has_usage_type and counts_hours(self._unit(row)),
+            f"{identity} {self._interval(row)}" if identity else "",
             _CLOUD,
         )  # fmt: skip
 
     def _find_costs(self, row: Row) -> tuple[Kind, float, float]:
         """What the line is about, and what it costs amortised and as invoiced."""
-        if self._cell(row, self._parent):
+        if self._parent(row):
             # the amounts of these rows stand in columns of their own, and repeat those of the instance
             return Kind.SPLIT, 0.0, 0.0
         name = row[self._type].strip()
         known = _TYPES.get(name) or (_DISCOUNT if name.endswith("Discount") else None)
         if known is None:
-            raise LineError(
-                self._columns.name(self._type, ""), f"{shown(name)} is no type of line that is known", "Report it to us, with the type."
-            )  # fmt: skip
+            what = f"{shown(name)} is no type of line that is known"
+            raise LineError(self._columns.name(self._type), what, "Report it to us, with the type.")
         kind, parts = known
-        billed = self._read_cost(row, _COST, self._cost, is_discount=kind is Kind.DISCOUNT)
+        billed = self._read_cost(row, _COST, name)
         if parts == ((_COST, 1.0),):
-            effective = billed
-            if kind is Kind.USAGE and billed < 0:
-                kind = Kind.REFUND
-            elif kind is Kind.FEE and self._cell(row, self._reservation):
+            if kind is Kind.FEE and self._reservation(row):
                 # the upfront part of a reservation, which what it covers has parts of
                 return Kind.PURCHASE, 0.0, billed
-            return kind, effective, billed
-        effective = fsum(sign * self._read_part(row, column, name) for column, sign in parts)
+            return Kind.REFUND if kind is Kind.USAGE and billed < 0 else kind, billed, billed
+        effective = fsum(sign * self._read_cost(row, column, name) for column, sign in parts)
         # a negation of its own takes this away again
         return kind, effective, 0.0 if name == "SavingsPlanCoveredUsage" else billed
 
-    def _read_part(self, row: Row, column: str, name: str) -> float:
-        position = self._columns.find(column)
+    def _read_cost(self, row: Row, column: str, name: str) -> float:
+        """An amount of a line of the type `name`, after discounts where the file has that."""
+        position, net = self._costs[column]
         if position == ABSENT:
             raise LineError(column, f"a line of the type {name} needs this column", "Add it to the export.")
-        if name == "RIFee" and not row[position].strip():
+        if name == "RIFee" and column != _COST and not row[position].strip():
             # a reservation without an upfront fee has none of it unused
             return 0.0
-        return self._read_cost(row, column, position)
-
-    def _read_cost(self, row: Row, column: str, position: int, *, is_discount: bool = False) -> float:
-        """An amount after discounts, where the file has that."""
-        net = self._net.get(column, ABSENT)
-        if net != ABSENT and self._cell(row, net):
-            return read_usd(row, net, self._columns.name(net, ""))
-        if net != ABSENT and is_discount:
+        if net != ABSENT and row[net].strip():
+            position = net
+        elif net != ABSENT and name not in _TYPES:
+            # of a discount: within the net cost of the lines that it was given on
             return 0.0
-        return read_usd(row, position, self._columns.name(position, column))
+        return read_usd(row, position, self._columns.name(position))
 
     def _find_type(self, row: Row) -> str:
-        stated = self._cell(row, self._instance_type)
-        if not stated and self._product != ABSENT:
-            stated = read_map(row[self._product]).get("instance_type", "")
-        if self._usage_type == ABSENT:
+        stated = self._read_product(row, self._instance_type, "instance_type")
+        if not self._has_usage_type:
             return stated
-        by_usage = read_usage_type(row[self._usage_type])
+        by_usage = read_usage_type(self._usage_type(row))
         return "" if by_usage is None else stated or by_usage
 
+    def _read_product(self, row: Row, column: _Cell, key: str) -> str:
+        """A fact of the product: in a column of its own, or in the map of all of them."""
+        return column(row) or read_map(self._product(row)).get(key, "")
+
     def _read_hours(self, row: Row) -> float | None:
-        unit = self._cell(row, self._unit)
-        if self._amount == ABSENT or (unit and not counts_hours(unit)):
-            return None
-        return read_quantity(row[self._amount])
+        unit = self._unit(row)
+        return None if unit and not counts_hours(unit) else read_quantity(self._amount(row))
 
-    def _read_gpus(self, row: Row) -> float | None:
-        stated = self._cell(row, self._gpus)
-        if not stated and self._product != ABSENT:
-            stated = read_map(row[self._product]).get("gpu", "")
-        return read_quantity(stated)
 
-    def _refuse_currency(self, currency: str) -> None:
-        column = self._columns.name(self._currency, "")
-        if not currency:
-            raise LineError(column, "the currency is empty", "Export the bill again, with this column filled.")
-        raise CurrencyError(
-            column,
-            f"the bill is in {shown(currency)}, not in USD",
-            "Only bills in USD can be compared: leave this one out.",
-        )
-
-    @staticmethod
-    def _cell(row: Row, position: int) -> str:
-        return row[position].strip() if position != ABSENT else ""
+# by `Columns.format`
+READERS: Mapping[str, type[FocusReader | CurReader]] = {"focus": FocusReader, "cur": CurReader}

@@ -5,13 +5,15 @@ Memory goes by machines and commitments, which are bounded, and not by lines.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import translate
 from itertools import pairwise
 from math import ceil, floor, fsum
 
 from llm_serving_exporter.model.record import Struct, field, replace
-from llm_serving_review.bills.charge import Charge, InstanceTypes, Kind, is_one_machine, normalise_resource
+from llm_serving_review.bills.charge import GPU_FAMILIES, Charge, Kind, Remembered, is_one_machine, normalise_resource
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
 
 # --- What a bill covers of a week, by the times of its lines of usage. Each cloud writes its bill at its own time, and has one of these.
@@ -90,9 +92,14 @@ class Scope:
     each by itself, by whether its machine is known.
     """
 
-    def __init__(self, types: InstanceTypes, accounts: Collection[str], known: Collection[str]) -> None:
-        """`accounts`: () for all. `known`: machines that were metered or are mapped, by `normalise_resource`."""
-        self._types = types
+    def __init__(
+        self, types: Collection[str] = (), accounts: Collection[str] = (), known: Collection[str] = ()
+    ) -> None:
+        """`types`: of instances, and patterns as in p5.*, which go by upper and lower case alike; () for all that are known to have GPUs.
+        `accounts`: () for all. `known`: machines that were metered or are mapped, by `normalise_resource`."""
+        any_type = re.compile("|".join(translate(pattern.lower()) for pattern in types or GPU_FAMILIES))
+        # whether a type of instances is compared
+        self.cover_instance = Remembered(lambda text: any_type.match(text.strip().lower()) is not None)
         self._accounts = frozenset(account.lower() for account in accounts)
         self._known = frozenset(known)
 
@@ -111,7 +118,7 @@ class Scope:
 
     def cover_usage(self, charge: Charge) -> bool:
         """Whether a line of usage is compared."""
-        if charge.instance_type and self._types.cover(charge.instance_type):
+        if charge.instance_type and self.cover_instance(charge.instance_type):
             return True
         if not charge.instance_type and not charge.is_compute:
             return False
@@ -122,8 +129,8 @@ class Scope:
         return bool(charge.resource) and normalise_resource(charge.resource) in self._known
 
     def cover_type(self, instance_type: str) -> bool:
-        """Whether a type of instances, or a family of them, is compared."""
-        return self._types.cover_family(instance_type)
+        """Whether a type of instances is compared, or any of a family of them, as p5 by p5.48xlarge."""
+        return self.cover_instance(f"{instance_type}.48xlarge") or self.cover_instance(instance_type)
 
 
 # machines and commitments that have rows of their own; further ones are added up as one
@@ -195,44 +202,25 @@ class Ledger:
     def __init__(self, week: Week, scope: Scope) -> None:
         self._scope = scope
         self._begin, self._end = week.begin, week.end
-        # the UTC hour of slot 0, in hours since the epoch
-        self.first_hour = floor(week.begin / HOUR_SECONDS)
-        # UTC hours that the week touches
-        self.slots = ceil(week.end / HOUR_SECONDS) - self.first_hour
-        # by normalised name
-        self.machines: dict[str, Machine] = {}
-        # by the commitment's id
-        self.commitments: dict[str, Commitment] = {}
-        # what is no usage, by what it is about
-        self.beside: dict[Kind, Sum] = {}
-        # every line of which a part lies in the week, compared or not; what came twice once
-        self.in_week = Sum()
-        # some of the types of instances that usage names which is not compared
-        self.other_types: set[str] = set()
-        # such usage that names a machine of the fleet all the same, because it is no time of one
-        self.fleet_lines = 0
-        # lines of it that are of other accounts than the settings name
-        self.other_account_lines = 0
-        # usage that is not in scope
-        self.others = Sum()
-        # lines of which no part lies in the week
-        self.outside_lines = 0
-        # lines that came twice, by their numbers
-        self.repeated_lines = 0
-        # compared lines that name no machine
-        self.unnamed_lines = 0
-        # whether there were too many lines to tell repeated ones
-        self.forgot_identities = False
-        # compared lines that cover more than an hour, up to a day
-        self.daily_lines = 0
-        # compared lines that cover more than a day, with what of them counts
-        self.longer = Sum()
-        # Unix seconds: the last moment that any line of usage covers
-        self.covers_to: float | None = None
-        # what the lines cover, by cloud
-        self._coverages: dict[str, Coverage] = {}
-        # clouds of which lines are compared
-        self._compared_clouds: set[str] = set()
+        self.first_hour = floor(week.begin / HOUR_SECONDS)  # the UTC hour of slot 0, in hours since the epoch
+        self.slots = ceil(week.end / HOUR_SECONDS) - self.first_hour  # UTC hours that the week touches
+        self.machines: dict[str, Machine] = {}  # by normalised name
+        self.commitments: dict[str, Commitment] = {}  # by the commitment's id
+        self.beside: dict[Kind, Sum] = {}  # what is no usage, by what it is about
+        self.in_week = Sum()  # every line of which a part lies in the week, compared or not; what came twice once
+        self.other_types: set[str] = set()  # some of the types of instances that usage names which is not compared
+        self.fleet_lines = 0  # such usage that names a machine of the fleet all the same, because it is no time of one
+        self.other_account_lines = 0  # lines of it that are of other accounts than the settings name
+        self.others = Sum()  # usage that is not in scope
+        self.outside_lines = 0  # lines of which no part lies in the week
+        self.repeated_lines = 0  # lines that came twice, by their numbers
+        self.unnamed_lines = 0  # compared lines that name no machine
+        self.forgot_identities = False  # whether there were too many lines to tell repeated ones
+        self.daily_lines = 0  # compared lines that cover more than an hour, up to a day
+        self.longer = Sum()  # compared lines that cover more than a day, with what of them counts
+        self.covers_to: float | None = None  # Unix seconds: the last moment that any line of usage covers
+        self._coverages: dict[str, Coverage] = {}  # what the lines cover, by cloud
+        self._compared_clouds: set[str] = set()  # clouds of which lines are compared
         self._seen: set[int] = set()
 
     def add(self, charge: Charge) -> Machine | None:

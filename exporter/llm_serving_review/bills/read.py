@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Collection
 
 from llm_serving_exporter.model.record import Struct
-from llm_serving_review.bills.charge import GPU_FAMILIES, BillError, CurrencyError, Fault, InstanceTypes, LineError
+from llm_serving_review.bills.charge import BillError, CurrencyError, Fault, LineError
 from llm_serving_review.bills.files import CsvRows, ParquetRows, find_bill_files
-from llm_serving_review.bills.formats import Columns, CurReader, FocusReader, TagReader
+from llm_serving_review.bills.formats import READERS, Columns, TagReader
 from llm_serving_review.bills.ledger import Ledger, Scope
 from llm_serving_review.evidence.week import Week
 from llm_serving_review.settings.settings import BillSettings
@@ -18,7 +18,6 @@ from llm_serving_review.settings.settings import BillSettings
 MOST_FAULTS = 10
 _PROGRESS_SECONDS = 2.0
 _LINES_BETWEEN = 4096
-_FORMAT_NAMES = {"focus": "FOCUS", "cur": "AWS CUR"}
 _SHORT = "Export the file again: it seems to be cut."
 
 
@@ -47,8 +46,7 @@ class Bill(Struct):
 def read_bill(settings: BillSettings, week: Week, known: Collection[str], progress: Callable[[str], None]) -> Bill:
     """Reads all files. `known`: machines that were metered, by `normalise_resource`. Raises BillError where nothing can be compared."""
     files = find_bill_files(settings.paths)
-    types = InstanceTypes(settings.instance_types or GPU_FAMILIES)
-    scope = Scope(types, settings.accounts, {*known, *settings.mapping})
+    scope = Scope(settings.instance_types, settings.accounts, {*known, *settings.mapping})
     found = Bill(Ledger(week, scope), len(files.paths), files.older)
     said = _Progress(progress, len(files.paths))
     for path in files.paths:
@@ -66,12 +64,11 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -
         bill.note(Fault(path, 0, "", "the file is empty", "Leave it out, or export it again."))
         return
     columns = Columns(path, first[1], settings.format)
-    reader = FocusReader(columns) if columns.format == "focus" else CurReader(columns)
-    if isinstance(reader, CurReader):
-        bill.cur_files += 1
-        bill.net_files += reader.reads_net
-    if (name := _FORMAT_NAMES[columns.format]) not in bill.formats:
-        bill.formats += (name,)
+    reader = READERS[columns.format](columns)
+    bill.cur_files += columns.format == "cur"
+    bill.net_files += reader.reads_net
+    if reader.name not in bill.formats:
+        bill.formats += (reader.name,)
     tags = TagReader(columns, settings.tags)
     read, add, width = reader.read, bill.ledger.add, columns.width
     for number, row in numbered:
@@ -89,7 +86,7 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -
         try:
             charge = read(row)
         except CurrencyError as error:
-            raise BillError(Fault(path, number, error.column, error.what, error.fix)) from None
+            raise BillError(path, error.what, error.fix, number, error.column) from None
         except LineError as error:
             bill.note(Fault(path, number, error.column, error.what, error.fix))
             continue
@@ -101,8 +98,7 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -
             machine.tags = tags.read(row)
     _take_faults(rows, bill)
     bill.clouds |= reader.clouds - {""}
-    if isinstance(reader, FocusReader):
-        bill.converted_lines += reader.converted_lines
+    bill.converted_lines += reader.converted_lines
 
 
 def _take_faults(rows: CsvRows | ParquetRows, bill: Bill) -> None:

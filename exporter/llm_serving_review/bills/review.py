@@ -11,14 +11,7 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import signed_percent, signed_usd_to_the_cent, usd, usd_to_the_cent
 from llm_serving_exporter.settings.problems import shown
-from llm_serving_review.bills.charge import (
-    CLOUD_NAMES,
-    GPU_FAMILIES,
-    BillError,
-    InstanceTypes,
-    find_cloud,
-    normalise_resource,
-)
+from llm_serving_review.bills.charge import CLOUD_NAMES, BillError, find_cloud, normalise_resource
 from llm_serving_review.bills.compare import BillReview, Comparison, compare
 from llm_serving_review.bills.files import LABELS, Found
 from llm_serving_review.bills.ledger import MOST_MACHINES, REST, Ledger, Period, Scope, Sum, find_period, is_preliminary
@@ -107,7 +100,7 @@ def add_bills(
         bill = read_bill(bills, evidence.week, known, progress)
     except BillError as error:
         return _refuse(review, str(error))
-    scope = Scope(InstanceTypes(bills.instance_types or GPU_FAMILIES), bills.accounts, known)
+    scope = Scope(bills.instance_types, bills.accounts, known)
     period = find_period(bill.ledger, evidence.week)
     if period is None or not _has_gpus(bill.ledger, scope):
         first = f"; could not be used: {bill.fault_count:,}, the first: {bill.faults[0]}" if bill.faults else ""

@@ -9,32 +9,21 @@ from __future__ import annotations
 import csv
 import io
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.model.text import blank_unprintable
 from llm_serving_review.evidence.week import HOUR_SECONDS
 from llm_serving_review.figures.review import Review
-from llm_serving_review.figures.tenants import TenantCost, TenantSplit
+from llm_serving_review.figures.tenants import TenantCost
 from llm_serving_review.figures.totals import PHASES, STATES, TOKEN_PHASES, Totals
 
 LABELS = (
-    "model_name",
-    "phase",
-    "basis",
-    "state",
-    "rate",
-    "gpu_name",
-    "node",
-    "label",
-    "label_value",
-    "target",
-    "slo",
-    "alert",
-    "severity",
+    "model_name", "phase", "basis", "state", "rate", "gpu_name", "node", "label", "label_value", "target", "slo", "alert", "severity",
     "tenant",
-)
+)  # fmt: skip
 COLUMNS = ("week", "section", "item", *LABELS, "value", "unit")
 HOUR_COLUMNS = (
     "week", "hour_begin", "utc_offset_hours", "hour_begin_unix_seconds", *(f"{phase}_usd" for phase in PHASES), "idle_gpu_hours",
@@ -43,8 +32,21 @@ HOUR_COLUMNS = (
 # OWASP, CSV Injection; tabs and line breaks, which it also names, are blanks before this is looked at
 _FORMULA = ("=", "+", "-", "@")
 
-# section, item, labels, value, unit
-_Figure = tuple[str, str, dict[str, str], float | None, str]
+
+class _Figures:
+    """Writes rows of the table: of one week, each below a prefix of its section and with the labels that all of them have."""
+
+    def __init__(self, writer: Any, week: str, prefix: str = "", labels: Mapping[str, str] | None = None) -> None:
+        self._writer, self._week, self._prefix, self._labels = writer, week, prefix, labels or {}
+
+    def __call__(
+        self, section: str, unit: str, labels: Mapping[str, str] | None = None, /, **values: float | None
+    ) -> None:
+        """A row for each value, by the name of its item."""
+        every = {**self._labels, **(labels or {})}
+        for item, value in values.items():
+            texts = (self._week, f"{self._prefix}{section}", item, *(every.get(name, "") for name in LABELS))
+            self._writer.writerow([*map(write_text, texts), _write_number(value), write_text(unit)])
 
 
 def render_figures_csv(review: Review) -> str:
@@ -52,9 +54,15 @@ def render_figures_csv(review: Review) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for week, section, item, labels, value, unit in _list_rows(review):
-        texts = (week, section, item, *(labels.get(name, "") for name in LABELS))
-        writer.writerow([*map(write_text, texts), _write_number(value), write_text(unit)])
+    models = (("model_", {"model_name": row.model_name}, row.now, row.before) for row in review.models)
+    values = (("label_", {"label": row.label, "label_value": row.value}, row.now, row.before) for row in review.labels)
+    for prefix, labels, now, before in (("", {}, review.now, review.earlier), *models, *values):
+        _add_totals(_Figures(writer, review.week.name, prefix, labels), now)
+        _add_totals(_Figures(writer, review.previous.name, prefix, labels), before)
+    for add_part in (
+        _add_changes, _add_operations, _add_tenants, _add_month, _add_invoice, _add_bills, _add_pools, _add_gaps, _add_beyond,
+    ):  # fmt: skip
+        add_part(_Figures(writer, review.week.name), review)
     return out.getvalue()
 
 
@@ -64,343 +72,241 @@ def render_hours_csv(review: Review) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(HOUR_COLUMNS)
     hourly, zone = review.hourly, ZoneInfo(review.week.zone)
+    columns = (
+        *(hourly.usd[phase] for phase in PHASES), hourly.idle_gpu_hours, hourly.excess_replicas, hourly.reserve_replicas,
+        hourly.prompt_tokens, hourly.generated_tokens, hourly.pools_usd,
+    )  # fmt: skip
     for index, hour in enumerate(review.week.hours):
-        columns = [hourly.usd[phase][index] for phase in PHASES]
-        columns += [hourly.idle_gpu_hours[index]]
-        columns += [
-            line[index] if line else None
-            for line in (
-                hourly.excess_replicas,
-                hourly.reserve_replicas,
-                hourly.prompt_tokens,
-                hourly.generated_tokens,
-                hourly.pools_usd,
-            )
-        ]
         begin = datetime.fromtimestamp(hour.begin, zone)
         offset = (begin.utcoffset() or timedelta()).total_seconds() / HOUR_SECONDS
+        numbers = (offset, hour.begin, *(line[index] if line else None for line in columns))
         # as spreadsheets take for a date
-        local = begin.strftime("%Y-%m-%d %H:%M")
-        numbers = (_write_number(value) for value in (offset, hour.begin, *columns))
-        writer.writerow([review.week.name, local, *numbers])
+        writer.writerow([review.week.name, begin.strftime("%Y-%m-%d %H:%M"), *map(_write_number, numbers)])
     return out.getvalue()
 
 
-def _list_rows(review: Review) -> Iterator[tuple[str, *_Figure]]:
-    models = (("model_", {"model_name": row.model_name}, row.now, row.before) for row in review.models)
-    values = (("label_", {"label": row.label, "label_value": row.value}, row.now, row.before) for row in review.labels)
-    for prefix, own, now, before in (("", {}, review.now, review.earlier), *models, *values):
-        for name, sums in ((review.week.name, now), (review.previous.name, before)):
-            for section, item, labels, value, unit in _list_totals(sums):
-                yield name, f"{prefix}{section}", item, {**own, **labels}, value, unit
-    for section, item, labels, value, unit in (
-        *_list_changes(review),
-        *_list_operations(review),
-        *_list_tenants(review.tenants),
-        *_list_month(review),
-        *_list_invoice(review),
-        *_list_bills(review),
-        *_list_pools(review),
-        *_list_gaps(review),
-        *_list_beyond(review),
-    ):
-        yield review.week.name, section, item, labels, value, unit
-
-
-def _list_totals(sums: Totals) -> Iterator[_Figure]:
-    yield "spend", "gpu_time", {}, sums.usd, "USD"
+def _add_totals(add: _Figures, sums: Totals) -> None:
+    add("spend", "USD", gpu_time=sums.usd)
     for phase in PHASES:
-        yield "spend_by_phase", "gpu_time", {"phase": phase}, sums.usd_by_phase.get(phase), "USD"
-    yield "spend", "electricity", {}, sums.energy_usd, "USD"
-    yield "gpu_time", "gpu_hours", {}, sums.gpu_hours, "GPU-hours"
+        add("spend_by_phase", "USD", {"phase": phase}, gpu_time=sums.usd_by_phase.get(phase))
+    add("spend", "USD", electricity=sums.energy_usd)
+    add("gpu_time", "GPU-hours", gpu_hours=sums.gpu_hours)
     for state in STATES:
-        yield "gpu_time_by_state", "gpu_hours", {"state": state}, sums.gpu_hours_by_state.get(state), "GPU-hours"
-    yield "gpu_time", "unpriced_gpu_hours", {}, sums.unpriced_gpu_hours, "GPU-hours"
-    for item, value in (
-        ("prefill", sums.prefill_tokens), ("decode", sums.decode_tokens), ("prompt_as_sent", sums.prompt_tokens),
-        ("cached", sums.cached_tokens),
-    ):  # fmt: skip
-        yield "tokens", item, {}, value, "tokens"
-    yield "requests", "finished", {}, sums.requests, "requests"
-    yield "energy", "energy", {}, sums.energy_kwh, "kWh"
-    yield "energy", "carbon", {}, sums.carbon_kg, "kg CO2e"
-    yield "prefix_cache", "savings", {}, sums.savings_usd, "USD"
-    for phase in TOKEN_PHASES:
-        yield (
-            "unit_cost",
-            "million_tokens",
-            {"phase": phase, "basis": "busy"},
-            sums.busy_usd_per_million(phase),
-            "USD per million tokens",
-        )
-        yield (
-            "unit_cost", "million_tokens", {"phase": phase, "basis": "allocated"}, sums.allocated_usd_per_million(phase),
-            "USD per million tokens",
-        )  # fmt: skip
-    yield (
-        "unit_cost", "million_tokens", {"phase": "blended", "basis": "allocated"}, sums.blended_usd_per_million, "USD per million tokens",
-    )  # fmt: skip
-    yield (
-        "unit_cost",
-        "gpu_time_whose_tokens_are_counted",
-        {},
-        sums.of_tokens.usd if sums.tokens is not None else None,
-        "USD",
-    )
-    yield "unit_cost", "request", {}, sums.usd_per_request, "USD per request"
-    yield "unit_cost", "tokens_per_usd", {}, sums.tokens_per_usd, "tokens per USD"
+        add("gpu_time_by_state", "GPU-hours", {"state": state}, gpu_hours=sums.gpu_hours_by_state.get(state))
+    add("gpu_time", "GPU-hours", unpriced_gpu_hours=sums.unpriced_gpu_hours)
+    tokens = {"prompt_as_sent": sums.prompt_tokens, "cached": sums.cached_tokens}
+    add("tokens", "tokens", prefill=sums.prefill_tokens, decode=sums.decode_tokens, **tokens)
+    add("requests", "requests", finished=sums.requests)
+    add("energy", "kWh", energy=sums.energy_kwh)
+    add("energy", "kg CO2e", carbon=sums.carbon_kg)
+    add("prefix_cache", "USD", savings=sums.savings_usd)
+    prices = [
+        (phase, basis, price(phase))
+        for phase in TOKEN_PHASES
+        for basis, price in (("busy", sums.busy_usd_per_million), ("allocated", sums.allocated_usd_per_million))
+    ]
+    for phase, basis, usd in (*prices, ("blended", "allocated", sums.blended_usd_per_million)):
+        add("unit_cost", "USD per million tokens", {"phase": phase, "basis": basis}, million_tokens=usd)
+    counted_usd = sums.of_tokens.usd if sums.tokens is not None else None
+    add("unit_cost", "USD", gpu_time_whose_tokens_are_counted=counted_usd)
+    add("unit_cost", "USD per request", request=sums.usd_per_request)
+    add("unit_cost", "tokens per USD", tokens_per_usd=sums.tokens_per_usd)
 
 
-def _list_changes(review: Review) -> Iterator[_Figure]:
+def _add_changes(add: _Figures, review: Review) -> None:
     if review.split is not None:
-        for cause, value in review.split.parts().items():
-            yield "change_of_spend", cause, {}, value, "USD"
+        add("change_of_spend", "USD", **review.split.parts())
     for model in review.models:
         if model.split is not None:
-            for cause, value in model.split.parts().items():
-                yield "model_change_of_spend", cause, {"model_name": model.model_name}, value, "USD"
-    if review.change is not None:
-        yield "not_compared", "this_week", {}, review.change.left_out_usd, "USD"
-        yield "not_compared", "week_before", {}, review.change.left_out_before_usd, "USD"
-        for one in review.change.movements:
+            add("model_change_of_spend", "USD", {"model_name": model.model_name}, **model.split.parts())
+    if (found := review.change) is not None:
+        add("not_compared", "USD", this_week=found.left_out_usd, week_before=found.left_out_before_usd)
+        for one in found.movements:
             labels = {"model_name": one.model_name, "target": one.name}
-            yield "movements", f"{one.kind}: {one.detail}", labels, one.usd, "USD"
+            add("movements", "USD", labels, **{f"{one.kind}: {one.detail}": one.usd})
 
 
-def _list_operations(review: Review) -> Iterator[_Figure]:
+def _add_operations(add: _Figures, review: Review) -> None:
     for model in review.models:
-        labels = {"model_name": model.model_name}
-        yield "why", "bandwidth_ceiling_ratio", labels, model.bandwidth_ratio, "ratio"
-        yield "why", "batch_utilization_ratio", labels, model.batch_ratio, "ratio"
+        ratios = {"bandwidth_ceiling_ratio": model.bandwidth_ratio, "batch_utilization_ratio": model.batch_ratio}
+        add("why", "ratio", {"model_name": model.model_name}, **ratios)
     for node in review.nodes:
-        yield "nodes", "gpu_time", {"node": node.node}, node.usd, "USD"
-        yield "nodes", "gpu_hours", {"node": node.node}, node.gpu_hours, "GPU-hours"
-    if review.spare is not None:
-        yield "replicas", "excess", {}, review.spare.excess_hours, "replica-hours"
-        yield "replicas", "excess_cost", {}, review.spare.excess_usd, "USD"
-        yield "replicas", "reserve", {}, review.spare.reserve_hours, "replica-hours"
-        yield "replicas", "reserve_cost", {}, review.spare.reserve_usd, "USD"
+        add("nodes", "USD", {"node": node.node}, gpu_time=node.usd)
+        add("nodes", "GPU-hours", {"node": node.node}, gpu_hours=node.gpu_hours)
+    if (spare := review.spare) is not None:
+        add("replicas", "replica-hours", excess=spare.excess_hours)
+        add("replicas", "USD", excess_cost=spare.excess_usd)
+        add("replicas", "replica-hours", reserve=spare.reserve_hours)
+        add("replicas", "USD", reserve_cost=spare.reserve_usd)
     for one in review.attainments:
-        yield "objectives", "good", {"slo": one.slo}, one.good, "events"
-        yield "objectives", "events", {"slo": one.slo}, one.total, "events"
-        yield "objectives", "attained", {"slo": one.slo}, one.share, "ratio"
-        yield "objectives", "objective", {"slo": one.slo}, one.objective, "ratio"
+        add("objectives", "events", {"slo": one.slo}, good=one.good, events=one.total)
+        add("objectives", "ratio", {"slo": one.slo}, attained=one.share, objective=one.objective)
     for index, action in enumerate(review.actions, 1):
-        yield "actions", f"{index}: {action.what}", {"basis": action.kind}, action.usd_per_week, "USD per week"
+        add("actions", "USD per week", {"basis": action.kind}, **{f"{index}: {action.what}": action.usd_per_week})
     for sizing in review.sizings:
         before, after = sizing.found.today, sizing.found.question
         labels = {
             "model_name": sizing.model_name, "label": "role", "label_value": sizing.found.week.role,
             "gpu_name": after.server.roof.peaks.name, "basis": sizing.found.sure,
         }  # fmt: skip
-        yield "sizing", "replicas", labels, before.replicas, "replicas"
-        yield "sizing", "replicas_needed", labels, float(sizing.needed), "replicas"
-        yield "sizing", "replicas_with_reserve", labels, after.replicas, "replicas"
-        yield "sizing", "worth", {**labels, "basis": sizing.action.kind}, sizing.action.usd_per_week, "USD per week"
-        yield "sizing", "million_tokens", labels, before.usd_per_million_tokens, "USD per million tokens"
-        yield "sizing", "million_tokens_then", labels, after.usd_per_million_tokens, "USD per million tokens"
+        needed = {"replicas_needed": float(sizing.needed), "replicas_with_reserve": after.replicas}
+        add("sizing", "replicas", labels, replicas=before.replicas, **needed)
+        add("sizing", "USD per week", {**labels, "basis": sizing.action.kind}, worth=sizing.action.usd_per_week)
+        prices = {"million_tokens_then": after.usd_per_million_tokens}
+        add("sizing", "USD per million tokens", labels, million_tokens=before.usd_per_million_tokens, **prices)
     for check in review.checks:
         labels = {**dict(check.labels), "check": check.check}
-        for said, hours in (
-            ("page", check.page_hours), ("ticket", check.ticket_hours), ("fine", check.fine_hours), ("not known", check.unknown_hours),
-        ):  # fmt: skip
-            yield "checks", said, labels, hours, "hours"
-    if review.alerts is not None:
-        for item, value, unit in (
-            ("pages", review.alerts.pages, "episodes"), ("pages", review.alerts.page_minutes, "minutes"),
-            ("tickets", review.alerts.tickets, "episodes"), ("tickets", review.alerts.ticket_minutes, "minutes"),
-        ):  # fmt: skip
-            yield "alerts", item, {}, float(value), unit
-        yield "alerts", "evaluated", {}, review.alerts.watched_hours, "hours"
-        for row in review.alerts.noisiest:
+        fine = {"fine": check.fine_hours, "not known": check.unknown_hours}
+        add("checks", "hours", labels, page=check.page_hours, ticket=check.ticket_hours, **fine)
+    if (alerts := review.alerts) is not None:
+        add("alerts", "episodes", pages=float(alerts.pages))
+        add("alerts", "minutes", pages=alerts.page_minutes)
+        add("alerts", "episodes", tickets=float(alerts.tickets))
+        add("alerts", "minutes", tickets=alerts.ticket_minutes)
+        add("alerts", "hours", evaluated=alerts.watched_hours)
+        for row in alerts.noisiest:
             labels = {"alert": row.alert, "severity": row.severity}
-            yield "alerts", "noisiest", labels, float(row.episodes), "episodes"
-            yield "alerts", "noisiest", labels, row.minutes, "minutes"
+            add("alerts", "episodes", labels, noisiest=float(row.episodes))
+            add("alerts", "minutes", labels, noisiest=row.minutes)
 
 
-def _list_month(review: Review) -> Iterator[_Figure]:
+def _add_tenants(add: _Figures, review: Review) -> None:
+    """Every figure of every tenant and model, then what no tenant explains, and how far gateway and engines agree."""
+    if (split := review.tenants) is None:
+        return
+    for row in split.rows:
+        section = "tenants" if row.served else "tenants_external"
+        labels = {
+            "tenant": row.tenant, "label": row.kind, "label_value": " / ".join(row.fleet), "model_name": row.model_name,
+        }  # fmt: skip
+        cached = {"cached_by_mean" if row.cached_is_mean else "cached": row.cached_tokens}
+        add(section, "tokens", labels, prompt_as_sent=row.prompt_tokens, **cached, decode=row.decode_tokens)
+        add(section, "requests", labels, finished=row.requests)
+        if row.served:
+            add(section, "USD", labels, **_list_usd(row))
+            inputs = {"input_as_sent": row.input_usd_per_million, "input_not_cached": row.uncached_usd_per_million}
+            add(section, "USD per million tokens", labels, **inputs, output=row.output_usd_per_million)
+    for row in split.unexplained:
+        labels = {"model_name": row.model_name, "label_value": " / ".join(row.fleet)}
+        add("tenants_unexplained", "USD", labels, **_list_usd(row))
+    for scale in split.scales:
+        labels = {"model_name": scale.model_name, "label_value": " / ".join(scale.fleet)}
+        add("tenants_scale", "ratio", labels, input=scale.prompt, output=scale.decode)
+
+
+def _list_usd(row: TenantCost) -> dict[str, float]:
+    return {
+        "spend": row.usd, "prefill": row.prefill_usd, "decode": row.decode_usd, "prefill_idle_and_other": row.prefill_rest_usd,
+        "decode_idle_and_other": row.decode_rest_usd,
+    }  # fmt: skip
+
+
+def _add_month(add: _Figures, review: Review) -> None:
     found = review.outlook
     if found is None:
         return
     if found.seen is not None:
-        yield "month", "hours_seen", {}, found.seen.hours, "hours"
-    yield "month", "projected", {}, found.projected_usd, "USD per month of 730 h"
-    yield "month", "other_costs", {}, found.monthly_costs_usd, "USD per month"
-    yield "month", "budget", {}, found.budget_usd, "USD per month of 730 h"
-    yield "month", "budget_used", {}, found.budget_used_ratio, "ratio"
-    yield "month", "tco", {}, found.tco_usd, "USD per month of 720 h"
+        add("month", "hours", hours_seen=found.seen.hours)
+    add("month", "USD per month of 730 h", projected=found.projected_usd)
+    add("month", "USD per month", other_costs=found.monthly_costs_usd)
+    add("month", "USD per month of 730 h", budget=found.budget_usd)
+    add("month", "ratio", budget_used=found.budget_used_ratio)
+    add("month", "USD per month of 720 h", tco=found.tco_usd)
     if (api := found.api) is not None:
-        yield "api", "api", {}, api.api_usd, "USD"
-        yield "api", "own", {}, api.own_usd, "USD"
-        yield "api", "api_unit", {}, api.api_usd_per_million, "USD per million tokens"
-        yield "api", "own_unit", {}, api.own_usd_per_million, "USD per million tokens"
-        yield "api", "break_even_tokens_per_month", {}, api.break_even_tokens_per_month, "tokens per month"
-        yield "api", "tokens", {}, api.tokens_per_month, "tokens per month"
+        add("api", "USD", api=api.api_usd, own=api.own_usd)
+        add("api", "USD per million tokens", api_unit=api.api_usd_per_million, own_unit=api.own_usd_per_million)
+        even = {"break_even_tokens_per_month": api.break_even_tokens_per_month}
+        add("api", "tokens per month", **even, tokens=api.tokens_per_month)
         if api.payback is not None:
-            yield "api", "payback_months", {}, api.payback.months, "months"
+            add("api", "months", payback_months=api.payback.months)
 
 
-def _list_invoice(review: Review) -> Iterator[_Figure]:
+def _add_invoice(add: _Figures, review: Review) -> None:
     for row in review.invoice:
         labels = {"rate": row.rate, "gpu_name": row.gpu_name}
-        yield "invoice", "gpu_hours", labels, row.gpu_hours, "GPU-hours"
-        yield "invoice", "price", labels, row.usd_per_gpu_hour, "USD per GPU-hour"
-        yield "invoice", "gpu_time", labels, row.usd, "USD"
+        add("invoice", "GPU-hours", labels, gpu_hours=row.gpu_hours)
+        add("invoice", "USD per GPU-hour", labels, price=row.usd_per_gpu_hour)
+        add("invoice", "USD", labels, gpu_time=row.usd)
     for one in review.commitments:
-        labels = {"rate": one.name}
-        yield "commitment", "committed", labels, one.committed_gpu_hours, "GPU-hours"
-        yield "commitment", "used", labels, one.used_gpu_hours, "GPU-hours"
-        yield "commitment", "unused", labels, one.unused_gpu_hours, "GPU-hours"
-        yield "invoice", "unused_commitment", labels, one.unused_usd, "USD"
-    yield "invoice", "electricity", {}, review.now.energy_usd, "USD"
-    yield "invoice", "sum", {}, review.invoice_usd, "USD"
+        used = {"used": one.used_gpu_hours, "unused": one.unused_gpu_hours}
+        add("commitment", "GPU-hours", {"rate": one.name}, committed=one.committed_gpu_hours, **used)
+        add("invoice", "USD", {"rate": one.name}, unused_commitment=one.unused_usd)
+    add("invoice", "USD", electricity=review.now.energy_usd, sum=review.invoice_usd)
 
 
-def _list_bills(review: Review) -> Iterator[_Figure]:
-    found = review.bills
-    if found is None or found.comparison is None:
+def _add_bills(add: _Figures, review: Review) -> None:
+    if (found := review.bills) is None or (shown := found.comparison) is None:
         return
-    shown = found.comparison
-    for item, value in (
-        ("metered", shown.total.metered_usd), ("billed", shown.total.billed_usd),
-        ("difference", shown.total.difference_usd), ("invoiced", shown.invoiced_usd),
-    ):  # fmt: skip
-        yield "bill", item, {}, value, "USD"
-    for name, usd in shown.reasons.parts().items():
-        yield "bill_difference", name, {}, usd, "USD"
+    total = shown.total
+    difference = {"difference": total.difference_usd, "invoiced": shown.invoiced_usd}
+    add("bill", "USD", metered=total.metered_usd, billed=total.billed_usd, **difference)
+    add("bill_difference", "USD", **shown.reasons.parts())
     for model, pair in shown.models:
-        yield "bill_by_model", "metered", {"model_name": model}, pair.metered_usd, "USD"
-        yield "bill_by_model", "billed", {"model_name": model}, pair.billed_usd, "USD"
+        add("bill_by_model", "USD", {"model_name": model}, metered=pair.metered_usd, billed=pair.billed_usd)
     for row in shown.machines:
         labels = {"node": row.name, "target": " ".join(row.targets)}
-        yield "bill_by_machine", "metered", labels, row.pair.metered_usd, "USD"
-        yield "bill_by_machine", "billed", labels, row.pair.billed_usd, "USD"
-        yield "bill_by_machine", "metered", labels, row.metered_gpu_hours, "GPU-hours"
-        yield "bill_by_machine", "billed", labels, row.billed_hours, "hours"
-        for name, usd in row.reasons.parts().items():
-            if usd:
-                yield "bill_difference_by_machine", name, labels, usd, "USD"
+        add("bill_by_machine", "USD", labels, metered=row.pair.metered_usd, billed=row.pair.billed_usd)
+        add("bill_by_machine", "GPU-hours", labels, metered=row.metered_gpu_hours)
+        add("bill_by_machine", "hours", labels, billed=row.billed_hours)
+        reasons = {name: usd for name, usd in row.reasons.parts().items() if usd}
+        add("bill_difference_by_machine", "USD", labels, **reasons)
     for what, one in found.beside:
-        yield "bill_beside", what, {}, float(one.lines), "lines"
-        yield "bill_beside", what, {}, one.effective_usd, "USD"
+        add("bill_beside", "lines", **{what: float(one.lines)})
+        add("bill_beside", "USD", **{what: one.effective_usd})
 
 
-def _list_pools(review: Review) -> Iterator[_Figure]:
-    found = review.pools
-    if found is None:
+def _add_pools(add: _Figures, review: Review) -> None:
+    if (found := review.pools) is None:
         return
     for one in found.rows:
         labels = {"rate": one.pool.name, "basis": one.pool.kind.value, "gpu_name": one.pool.use.gpu_name}
-        for item, value in (
-            ("committed", one.committed_usd), ("used", one.used_usd), ("unused", one.unused_usd), ("unknown", one.unknown_usd),
-            ("uncommitted_price", one.uncommitted_usd), ("benefit", one.benefit_usd), ("saved", one.saved_usd),
-        ):  # fmt: skip
-            yield "pool", item, labels, value, "USD"
-        for item, number in (
-            ("committed", one.committed_gpu_hours), ("used", one.used_gpu_hours), ("unused", one.unused_gpu_hours),
-        ):  # fmt: skip
-            yield "pool", item, labels, number, "GPU-hours"
+        add("pool", "USD", labels, committed=one.committed_usd, used=one.used_usd, unused=one.unused_usd)
+        worth = {"uncommitted_price": one.uncommitted_usd, "benefit": one.benefit_usd, "saved": one.saved_usd}
+        add("pool", "USD", labels, unknown=one.unknown_usd, **worth)
+        used = {"used": one.used_gpu_hours, "unused": one.unused_gpu_hours}
+        add("pool", "GPU-hours", labels, committed=one.committed_gpu_hours, **used)
     for model in found.models:
         labels = {"model_name": model.model_name}
-        yield "pool_models", "metered", labels, model.usd, "USD"
-        yield "pool_models", "after_commitments", labels, model.paid_usd, "USD"
-        yield "pool_models", "gpu_hours", labels, model.gpu_hours, "GPU-hours"
-        yield "pool_models", "covered", labels, model.covered_gpu_hours, "GPU-hours"
+        add("pool_models", "USD", labels, metered=model.usd, after_commitments=model.paid_usd)
+        add("pool_models", "GPU-hours", labels, gpu_hours=model.gpu_hours, covered=model.covered_gpu_hours)
     for move in found.moves:
-        yield "pool", "on_demand_that_would_fit", {"rate": move.pool}, move.gpu_hours, "GPU-hours"
-        yield "pool", "on_demand_that_would_fit", {"rate": move.pool}, move.usd, "USD"
-    yield "invoice", "pools_benefit", {}, -found.benefit_usd, "USD"
-    yield "invoice", "pools_unused", {}, found.unused_usd, "USD"
-    yield "invoice", "pools_unknown", {}, found.unknown_usd, "USD"
+        add("pool", "GPU-hours", {"rate": move.pool}, on_demand_that_would_fit=move.gpu_hours)
+        add("pool", "USD", {"rate": move.pool}, on_demand_that_would_fit=move.usd)
+    unused = {"pools_unused": found.unused_usd, "pools_unknown": found.unknown_usd}
+    add("invoice", "USD", pools_benefit=-found.benefit_usd, **unused)
 
 
-def _list_tenants(split: TenantSplit | None) -> Iterator[_Figure]:
-    """Every figure of every tenant and model, then what no tenant explains, and how far gateway and engines agree."""
-    if split is None:
-        return
-    for row in split.rows:
-        yield from _list_tenant("tenants" if row.served else "tenants_external", row)
-    for row in split.unexplained:
-        labels = {"model_name": row.model_name, "label_value": " / ".join(row.fleet)}
-        for item, usd in _list_usd(row):
-            yield "tenants_unexplained", item, labels, usd, "USD"
-    for scale in split.scales:
-        labels = {"model_name": scale.model_name, "label_value": " / ".join(scale.fleet)}
-        yield "tenants_scale", "input", labels, scale.prompt, "ratio"
-        yield "tenants_scale", "output", labels, scale.decode, "ratio"
-
-
-def _list_tenant(section: str, row: TenantCost) -> Iterator[_Figure]:
-    labels = {
-        "tenant": row.tenant,
-        "label": row.kind,
-        "label_value": " / ".join(row.fleet),
-        "model_name": row.model_name,
-    }
-    cached = "cached_by_mean" if row.cached_is_mean else "cached"
-    for item, tokens in (
-        ("prompt_as_sent", row.prompt_tokens),
-        (cached, row.cached_tokens),
-        ("decode", row.decode_tokens),
-    ):
-        yield section, item, labels, tokens, "tokens"
-    yield section, "finished", labels, row.requests, "requests"
-    if not row.served:
-        return
-    for item, usd in _list_usd(row):
-        yield section, item, labels, usd, "USD"
-    for item, price in (
-        ("input_as_sent", row.input_usd_per_million), ("input_not_cached", row.uncached_usd_per_million),
-        ("output", row.output_usd_per_million),
-    ):  # fmt: skip
-        yield section, item, labels, price, "USD per million tokens"
-
-
-def _list_usd(row: TenantCost) -> Iterator[tuple[str, float]]:
-    yield "spend", row.usd
-    yield "prefill", row.prefill_usd
-    yield "decode", row.decode_usd
-    yield "prefill_idle_and_other", row.prefill_rest_usd
-    yield "decode_idle_and_other", row.decode_rest_usd
-
-
-def _list_gaps(review: Review) -> Iterator[_Figure]:
-    yield "gaps", "recovered", {}, review.recovered_usd, "USD"
-    yield "gaps", "missing_estimate", {}, review.missing_usd, "USD"
+def _add_gaps(add: _Figures, review: Review) -> None:
+    add("gaps", "USD", recovered=review.recovered_usd, missing_estimate=review.missing_usd)
     for gap in review.gaps or ():
-        item = f"gap {gap.begin:.0f} to {gap.end:.0f}"
-        labels = {"target": gap.target}
-        yield "gaps", item, labels, gap.end - gap.begin, "seconds"
-        yield "gaps", item, labels, gap.recovered.get("cost"), "USD recovered"
-        yield "gaps", item, labels, gap.estimated_usd, "USD estimated"
+        item, labels = f"gap {gap.begin:.0f} to {gap.end:.0f}", {"target": gap.target}
+        add("gaps", "seconds", labels, **{item: gap.end - gap.begin})
+        add("gaps", "USD recovered", labels, **{item: gap.recovered.get("cost")})
+        add("gaps", "USD estimated", labels, **{item: gap.estimated_usd})
     for sentence in (*review.notes, *review.missing_parts):
-        yield "notes", sentence, {}, None, ""
+        add("notes", "", **{sentence: None})
 
 
-def _list_beyond(review: Review) -> Iterator[_Figure]:
+def _add_beyond(add: _Figures, review: Review) -> None:
     """The month to date, days that are unlike others, and the settings that decide what a week is: a later review reads these."""
     month = review.beyond.month
     if month is not None:
-        yield "month_to_date", "paid", {}, month.usd, "USD"
-        yield "month_to_date", "hours_known", {}, month.known_hours, "hours"
-        yield "month_to_date", "hours_not_known", {}, month.unknown_hours, "hours"
-        yield "month_to_date", "not_known_estimate", {}, month.unknown_usd, "USD"
-        yield "month_to_date", "run_rate", {}, month.usd_per_hour, "USD per hour"
-        yield "month_to_date", "forecast", {}, month.forecast_usd, "USD per calendar month"
-        yield "month_to_date", "budget_reached", {}, month.budget_reached, "unix seconds"
+        add("month_to_date", "USD", paid=month.usd)
+        add("month_to_date", "hours", hours_known=month.known_hours, hours_not_known=month.unknown_hours)
+        add("month_to_date", "USD", not_known_estimate=month.unknown_usd)
+        add("month_to_date", "USD per hour", run_rate=month.usd_per_hour)
+        add("month_to_date", "USD per calendar month", forecast=month.forecast_usd)
+        add("month_to_date", "unix seconds", budget_reached=month.budget_reached)
     for day in review.beyond.unusual:
         labels = {
-            "model_name": day.model_name,
-            "target": day.target,
-            "label": "day",
-            "label_value": review.week.days[day.day],
-        }
-        yield "unusual_days", day.measure, labels, day.value, "value"
-        yield "unusual_days", day.measure, labels, day.usual, "usual value"
+            "model_name": day.model_name, "target": day.target, "label": "day", "label_value": review.week.days[day.day],
+        }  # fmt: skip
+        add("unusual_days", "value", labels, **{day.measure: day.value})
+        add("unusual_days", "usual value", labels, **{day.measure: day.usual})
     for item, text in (("timezone", review.week.zone), ("identity_labels", ",".join(review.identity_labels))):
-        yield "settings", item, {"label": "setting", "label_value": text}, None, "text"
+        add("settings", "text", {"label": "setting", "label_value": text}, **{item: None})
     for sentence in review.beyond.refused:
-        yield "notes", sentence, {}, None, ""
+        add("notes", "", **{sentence: None})
 
 
 def write_text(text: str) -> str:

@@ -10,7 +10,7 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.document import read_document
-from llm_serving_exporter.settings.flags import CommandParser, FlagReader
+from llm_serving_exporter.settings.flags import CommandParser, FlagReader, add_rows
 from llm_serving_exporter.settings.options import Context, Host
 from llm_serving_exporter.settings.problems import Place
 from llm_serving_review.settings import file as settings_file
@@ -37,66 +37,36 @@ _MOST_DAYS = 14  # what a page shows day by day; longer ones are weeks
 _HOUR_SECONDS = 3600
 
 
+_AGAIN = {"action": "append"}
+_SWITCH = {"action": "store_true"}
+# in the order of --help: name, word for the value, help, what else argparse is told
+_FLAGS = (
+    ("--prometheus.url", "URL", "whose series are read; anything that answers Prometheus' queries", {"dest": "prometheus_url"}),
+    ("--week", "2026-W46", "ISO week (default: the last that is over)"),
+    ("--since", "24h", f"the last whole hours instead of a week, as in 24h or 3d, {_MOST_DAYS} days at most: works on the first day"),
+    ("--config.file", "FILE", "settings, YAML or JSON; flags win over it", {"dest": "config_file"}),
+    ("--output-dir", "FOLDER", "where the files go (default: here)"),
+    ("--keep", "N", "weeks whose files stay in that folder (default: all)"),
+    ("--timezone", "ZONE", "where the week begins, as in Europe/Berlin (default UTC)"),
+    ("--identity-label", "LABEL", "label of the scrape that tells fleets apart, as in cluster", _AGAIN),
+    ("--by-label", "LABEL", "label that the bill is split by (of the scrape, or of target_labels), as in team", _AGAIN),
+    ("--bill", "PATH", "bill of a cloud to compare with: FOCUS or AWS CUR 2.0, a file, a folder or a pattern; may be repeated", _AGAIN),
+    ("--price-file", "FILE", "price file of the exporters, for its pools and nodes; may be given again for another fleet's", _AGAIN),
+    ("--deliver", None, "send it where the settings say (webhook, mail), and note beside it that it was made; for schedules", _SWITCH),
+    ("--bearer-token-file", "FILE", "token for Prometheus"),
+    ("--username", "NAME", "basic auth at Prometheus"),
+    ("--password-file", "FILE", "its password"),
+    ("--ca-file", "FILE", "certificates to trust instead of the system's"),
+    ("--query-timeout", "2m", "longest wait for one answer (default 2m)"),
+    ("--progress", None, "say what is being read, also where standard error is no terminal", _SWITCH),
+)  # fmt: skip
+
+
 def parser() -> CommandParser:
     """Everything is text to argparse, so that every fault is reported at once."""
-    parser = CommandParser(
-        "report",
-        usage="%(prog)s --prometheus.url URL [--week 2026-W46 | --since 24h] [--config.file report.yml] [--output-dir FOLDER] [OPTIONS]",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
-    say = parser.add_argument
-    say(
-        "--prometheus.url",
-        dest="prometheus_url",
-        metavar="URL",
-        help="whose series are read; anything that answers Prometheus' queries",
-    )
-    say("--week", metavar="2026-W46", help="ISO week (default: the last that is over)")
-    say(
-        "--since",
-        metavar="24h",
-        help=f"the last whole hours instead of a week, as in 24h or 3d, {_MOST_DAYS} days at most: works on the first day",
-    )
-    say("--config.file", dest="config_file", metavar="FILE", help="settings, YAML or JSON; flags win over it")
-    say("--output-dir", metavar="FOLDER", help="where the files go (default: here)")
-    say("--keep", metavar="N", help="weeks whose files stay in that folder (default: all)")
-    say("--timezone", metavar="ZONE", help="where the week begins, as in Europe/Berlin (default UTC)")
-    say(
-        "--identity-label",
-        action="append",
-        metavar="LABEL",
-        help="label of the scrape that tells fleets apart, as in cluster",
-    )
-    say(
-        "--by-label",
-        action="append",
-        metavar="LABEL",
-        help="label that the bill is split by (of the scrape, or of target_labels), as in team",
-    )
-    say(
-        "--bill",
-        action="append",
-        metavar="PATH",
-        help="bill of a cloud to compare with: FOCUS or AWS CUR 2.0, a file, a folder or a pattern; may be repeated",
-    )
-    say(
-        "--price-file",
-        action="append",
-        metavar="FILE",
-        help="price file of the exporters, for its pools and nodes; may be given again for another fleet's",
-    )
-    say(
-        "--deliver",
-        action="store_true",
-        help="send it where the settings say (webhook, mail), and note beside it that it was made; for schedules",
-    )
-    say("--bearer-token-file", metavar="FILE", help="token for Prometheus")
-    say("--username", metavar="NAME", help="basic auth at Prometheus")
-    say("--password-file", metavar="FILE", help="its password")
-    say("--ca-file", metavar="FILE", help="certificates to trust instead of the system's")
-    say("--query-timeout", metavar="2m", help="longest wait for one answer (default 2m)")
-    say("--progress", action="store_true", help="say what is being read, also where standard error is no terminal")
+    usage = "%(prog)s --prometheus.url URL [--week 2026-W46 | --since 24h] [--config.file report.yml] [--output-dir FOLDER] [OPTIONS]"
+    parser = CommandParser("report", usage=usage, description=_DESCRIPTION, epilog=_EPILOG)
+    add_rows(parser, _FLAGS)
     return parser
 
 

@@ -7,12 +7,17 @@ Names of columns are those that are published: FOCUS 1.2 (https://focus.finops.o
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+from llm_serving_review.bills.review import add_bills
+from llm_serving_review.evidence.usage import Evidence
 from llm_serving_review.evidence.week import Week, parse_week
 from llm_serving_review.figures.metered_hours import MeteredHour
+from llm_serving_review.figures.review import Review, build_review
+from llm_serving_review.settings.settings import BillSettings, Settings
 from tests.support.builders.costevidence import WEEK
 
 MONDAY = datetime(2026, 11, 9, tzinfo=UTC)
@@ -21,6 +26,7 @@ P5 = "p5.48xlarge"
 PRICE = 3.93
 HOURS = range(168)
 ACCOUNT = "111122223333"
+LONG_AFTER = WEEK.end + 30 * 86400
 PLAN = "arn:aws:savingsplans::111122223333:savingsplan/aaaa-bbbb"
 
 
@@ -277,3 +283,21 @@ def in_zone(zone: str) -> Week:
     from zoneinfo import ZoneInfo
 
     return parse_week("2026-W46", ZoneInfo(zone))
+
+
+def write_bill(folder: Path, rows: Iterable[Mapping[str, str]], name: str = "bill.csv") -> Path:
+    """A file of these lines."""
+    path = folder / name
+    path.write_text(write_csv(rows))
+    return path
+
+
+def review_bill(evidence: Evidence, path: Path, now: float = LONG_AFTER, **settings: object) -> Review:
+    """The review of the evidence with a bill, of which nothing may change any more by then."""
+    asked = Settings(bills=BillSettings((str(path),), **settings))
+    return add_bills(build_review(evidence, asked), evidence, asked, now, lambda text: None)
+
+
+def drop_other_lines(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
+    """Lines of FOCUS about machines alone."""
+    return [row for row in rows if row["ResourceId"].startswith("arn:")]

@@ -30,43 +30,28 @@ def parsed(*more: str) -> object:
     [
         ([], "give one of --trigger-command, --watch and --plan"),
         (["--trigger-command", " "], "flag --trigger-command: it is empty"),
-        (
-            ["--watch", "--restore-command", "true"],
-            "flag --restore-command: there is nothing to undo without --trigger-command",
-        ),
+        (["--watch", "--restore-command", "true"], "flag --restore-command: there is nothing to undo without --trigger-command"),
         ([*TRIGGER, "--hold", "5m"], "flag --hold: nothing ends the loss after that time; give --restore-command"),
-        (
-            [*TRIGGER, "--restore-command", "true", "--hold", "1h"],
-            "flag --hold: it must be shorter than --max-duration",
-        ),
+        ([*TRIGGER, "--restore-command", "true", "--hold", "1h"], "flag --hold: it must be shorter than --max-duration"),
         ([*TRIGGER, "--restore-command", "true", "--hold", "soon"], 'flag --hold: "soon" is not a duration'),
         ([*TRIGGER, "--interval", "10ms"], "flag --interval: write 50ms or more"),
-        (
-            [*TRIGGER, "--interval", "100ms", "--max-duration", "1h"],
-            "flag --interval: write 50ms or more, and at most 20000",
-        ),
+        ([*TRIGGER, "--interval", "100ms", "--max-duration", "1h"], "flag --interval: write 50ms or more, and at most 20000"),
         ([*TRIGGER, "--baseline", "0"], "flag --baseline: write a duration above 0"),
         ([*TRIGGER, "--expect-alert", "none", "--expect-alert", "A"], "flag --expect-alert: none stands alone"),
         ([*TRIGGER, "--selector", "cluster=prod"], "flag --selector: 'cluster=prod' is not like"),
         ([*TRIGGER, "--selector", 'a="b" c="d"'], "flag --selector: "),
         ([*TRIGGER, "--selector", 'role="decode"'], "flag --selector: role is given twice, or has a flag of its own"),
         ([*TRIGGER, "--model", " "], "flag --model: it is empty"),
-        (
-            [*TRIGGER, "--prometheus.url", "prometheus:9090"],
-            'flag --prometheus.url: "prometheus:9090" is not like http://host:9090',
-        ),
+        ([*TRIGGER, "--prometheus.url", "prometheus:9090"], 'flag --prometheus.url: "prometheus:9090" is not like http://host:9090'),
         ([*TRIGGER, "--prometheus.url", "http://me:secret@host"], "flag --prometheus.url: "),
-        (
-            [*TRIGGER, "--username", "me"],
-            "flag --username: give it with --password-file",
-        ),
+        ([*TRIGGER, "--username", "me"], "flag --username: give it with --password-file"),
         ([*TRIGGER, "--alertmanager.username", "me"], "flag --alertmanager.url: it is missing beside its credentials"),
         ([*TRIGGER, "--grafana.url", "http://g"], "flag --grafana.url: it needs --grafana.bearer-token-file"),
         ([*TRIGGER, "--bearer-token-file", "/nonexistent"], "cannot be read: No such file or directory"),
         ([*TRIGGER, "--ca-file", "/nonexistent"], "flag --ca-file: there is no file /nonexistent"),
         ([*TRIGGER, "--output-dir", "/proc/nowhere"], "flag --output-dir: the folder /proc/nowhere cannot be made"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_flag_is_refused_by_name(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*WHOM, *flags]) == 2
     said = capsys.readouterr().err
@@ -81,13 +66,10 @@ def test_a_bad_flag_is_refused_by_name(flags: list[str], message: str, capsys: p
         (["--max-ttft", "5"], "has no unit"),
         (["--objective", "99"], "'99' is not a share between 0 and 1"),
         (["--max-lost", "0"], "'0' is not a number of replicas from 1 up"),
-        (
-            ["--role", "frontend"],
-            'flag --role: "frontend" is none of its values. Known here: decode, prefill, unified.',
-        ),
+        (["--role", "frontend"], 'flag --role: "frontend" is none of its values. Known here: decode, prefill, unified.'),
         (["--watch"], "flag --watch: it does not go with --trigger-command. Leave one of them away."),
     ],
-)
+)  # fmt: skip
 def test_a_value_of_the_wrong_kind_is_refused_with_what_it_should_be(
     flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

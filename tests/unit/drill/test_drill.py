@@ -16,6 +16,7 @@ import pytest
 
 from llm_serving_drill import names
 from llm_serving_drill.command import run
+from tests.support.rows import check_rows
 from tests.support.servers.drillbed import Bed, Fleet
 from tests.support.servers.replica import Replica
 from tests.support.waiting import PATIENCE_SECONDS
@@ -135,27 +136,35 @@ def test_a_loss_that_the_survivors_carry_and_that_is_told_is_passed(bed: Bed, tm
     assert done.markdown.startswith("# Node-loss drill of passes (unified): passed\n")
 
 
-def test_n1_that_says_no_or_nothing_is_refused_and_nothing_is_lost(bed: Bed, tmp_path: Path) -> None:
-    no = bed["says-no"]
-    unknown = bed["unknown"]
-    alone = bed["alone"]
-    silent = bed["silent"]
-    for fleet, reason in (
-        (
-            no,
-            "N-1 says that the survivors cannot carry the demand of the last hour: 130 % of what is left of kv would be needed",
-        ),
-        (unknown, "N-1 is unknown"),
-        (alone, "one node serves the model"),
-        (silent, "nothing says how many replicas are wanted"),
-    ):
-        done = drilled(bed, fleet, tmp_path / fleet.model)
-        assert (done.status, done.verdict) == (1, "aborted")
-        assert done.reasons.startswith("not begun: ")
-        assert reason in done.reasons
-        assert not fleet.lost
+@check_rows(
+    ("name", "flags", "verdict", "reasons"),
+    [
+        ("says-no", "", "aborted", "not begun: .*N-1 says that .* the last hour: 130 % of what is left of kv would be needed.*"),
+        ("unknown", "", "aborted", "not begun: .*N-1 is unknown.*"),
+        ("alone", "", "aborted", "not begun: .*one node serves the model.*"),
+        ("silent", "", "aborted", "not begun: .*nothing says how many replicas are wanted.*"),
+        # at the top edge, or beyond it: on a busy machine another number of requests ends in time
+        ("suffers", "--hold 60s --max-ttft 10s", "aborted",
+         r"p99 time to first token is (at least )?30 s, more than 10 s \(--max-ttft\)(\n.*)?"),
+        ("too-many", "", "aborted", r"3 replicas are gone, 2 were meant to go(\n.*)?"),
+        ("unseen", "--loss-timeout 1s", "aborted", "no replica was lost within 1 s"),
+        ("nobody-told", "--hold 2s --page-slack 300ms", "failed", "LLMServingReplicaLost did not fire"),
+        ("stays-away", "--max-duration 1s", "failed", ".*not recovered within 1 s: fewer replicas were ready than before.*"),
+    ],
+    shared=("bed",),
+)  # fmt: skip
+def test_what_is_not_passed_says_why_and_the_node_is_there(
+    bed: Bed, tmp_path: Path, name: str, flags: str, verdict: str, reasons: str
+) -> None:
+    done = drilled(bed, bed[name], tmp_path, *flags.split())
+    assert (done.status, done.verdict) == (1, verdict)
+    assert re.fullmatch(reasons, done.reasons, re.DOTALL), done.reasons
+    assert not bed[name].lost
+    if reasons.startswith("not begun"):
         assert done.report["commands"] == []
         assert "It was not begun: nothing was lost." in done.markdown
+    else:
+        assert [(one["what"], one["status"]) for one in done.report["commands"]][-1] == ("restore", 0)
 
 
 def test_force_overrides_and_is_noted_and_what_was_forecast_comes_about(bed: Bed, tmp_path: Path) -> None:
@@ -169,54 +178,11 @@ def test_force_overrides_and_is_noted_and_what_was_forecast_comes_about(bed: Bed
     assert told["LLMServingN1Critical"] == "in time"
 
 
-def test_a_bound_that_is_reached_ends_it_and_the_node_comes_back(bed: Bed, tmp_path: Path) -> None:
-    fleet = bed["suffers"]
-    done = drilled(bed, fleet, tmp_path, "--hold", "60s", "--max-ttft", "10s")
-    assert (done.status, done.verdict) == (1, "aborted")
-    # at the top edge, or beyond it: on a busy machine another number of requests ends in time
-    reason = r"p99 time to first token is (at least )?30 s, more than 10 s \(--max-ttft\)"
-    assert re.fullmatch(reason, done.report["reasons"][0])
-    assert not fleet.lost
-    assert done.report["commands"][-1]["what"] == "restore"
-    assert done.report["commands"][-1]["status"] == 0
-
-
-def test_more_lost_than_was_meant_ends_it(bed: Bed, tmp_path: Path) -> None:
-    fleet = bed["too-many"]
-    done = drilled(bed, fleet, tmp_path)
-    assert done.report["reasons"][0] == "3 replicas are gone, 2 were meant to go"
-    assert not fleet.lost
-
-
-def test_a_loss_that_nobody_sees_ends_it(bed: Bed, tmp_path: Path) -> None:
-    fleet = bed["unseen"]
-    done = drilled(bed, fleet, tmp_path, "--loss-timeout", "1s")
-    assert (done.status, done.verdict, done.reasons) == (1, "aborted", "no replica was lost within 1 s")
-    assert not fleet.lost
-
-
 def test_a_trigger_that_fails_ends_it_with_its_output_in_the_report(bed: Bed, tmp_path: Path) -> None:
-    fleet = bed["no-trigger"]
-    given = words(bed, fleet, tmp_path)
-    given[given.index("--trigger-command") + 1] = "ls /nonexistent-folder"
-    done = Tried(run(given), tmp_path)
+    done = drilled(bed, bed["no-trigger"], tmp_path, "--trigger-command", "ls /nonexistent-folder")
     assert done.reasons.startswith("the trigger command failed: it ended with status ")
     assert "/nonexistent-folder" in done.report["commands"][0]["output"]
     assert "    $ ls /nonexistent-folder" in done.markdown
-
-
-def test_an_alert_that_does_not_come_fails_it(bed: Bed, tmp_path: Path) -> None:
-    fleet = bed["nobody-told"]
-    done = drilled(bed, fleet, tmp_path, "--hold", "2s", "--page-slack", "300ms")
-    assert (done.status, done.verdict, done.reasons) == (1, "failed", "LLMServingReplicaLost did not fire")
-
-
-def test_what_never_comes_back_fails_and_is_restored_at_the_end(bed: Bed, tmp_path: Path) -> None:
-    fleet = bed["stays-away"]
-    done = drilled(bed, fleet, tmp_path, "--max-duration", "1s")
-    assert (done.status, done.verdict) == (1, "failed")
-    assert "not recovered within 1 s: fewer replicas were ready than before" in done.reasons
-    assert not fleet.lost
 
 
 def test_alertmanager_is_asked_for_whom(bed: Bed, tmp_path: Path) -> None:
@@ -281,9 +247,7 @@ def test_a_ctrl_c_writes_what_there_is_and_restores(bed: Bed, tmp_path: Path) ->
 
 def test_a_prometheus_that_cannot_be_reached_is_said_and_nothing_is_lost(bed: Bed, tmp_path: Path) -> None:
     fleet = bed["unreachable"]
-    given = words(bed, fleet, tmp_path)
-    given[1] = "http://127.0.0.1:9"
-    done = Tried(run(given), tmp_path)
+    done = drilled(bed, fleet, tmp_path, "--prometheus.url", "http://127.0.0.1:9")
     assert (
         done.reasons == "Prometheus at http://127.0.0.1:9 cannot be reached: Connection refused; check --prometheus.url"
     )

@@ -55,17 +55,11 @@ def test_the_node_with_the_most_replicas_goes_and_no_more_may() -> None:
         (forecast(ready=3.0), "a replica is missing already: 3 of 4 wanted ones are ready"),
         (forecast(desired=None), "nothing says how many replicas are wanted"),
         (forecast(rules={}), "Prometheus evaluates no alert LLMServingReplicaLost"),
-        (
-            forecast(active=(ActiveAlert(names.REPLICA_LOST, "warning", False, START),)),
-            "LLMServingReplicaLost is pending already",
-        ),
-        (
-            forecast(errors_ratio=0.06),
-            "a bound is reached before anything is lost: 6 % of the requests failed, more than 5 %",
-        ),
+        (forecast(active=(ActiveAlert(names.REPLICA_LOST, "warning", False, START),)), "LLMServingReplicaLost is pending already"),
+        (forecast(errors_ratio=0.06), "a bound is reached before anything is lost: 6 % of the requests failed, more than 5 %"),
         (replace(forecast(), replicas_by_node={}, largest_node=None), "nothing says how many replicas stand on a node"),
     ],
-)
+)  # fmt: skip
 def test_it_does_not_begin_where(known: Forecast, reason: str) -> None:
     found = refusals(known)
     assert found.startswith(reason)

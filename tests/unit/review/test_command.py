@@ -259,19 +259,13 @@ def test_data_that_end_are_a_gap_to_the_end(tmp_path: Path, capsys: pytest.Captu
         (("--timezone", "Mars/Olympus"), 'error: flag --timezone: "Mars/Olympus" is not a time zone.'),
         (("--keep", "0"), "error: flag --keep: 0 is out of range."),
         (("--by-label", "model_name"), "error: flag --by-label: model_name is a label of the series themselves."),
-        (
-            ("--bearer-token-file", "/nowhere"),
-            "error: file /nowhere: the bearer token cannot be read: No such file or directory.",
-        ),
+        (("--bearer-token-file", "/nowhere"), "error: file /nowhere: the bearer token cannot be read: No such file or directory."),
         (("--username", "me"), "error: flag --username: it stands with --password-file"),
         (("--ca-file", "/nowhere"), "error: flag --ca-file: there is no file /nowhere."),
-        (
-            ("--prometheus.url", "http://me:secret@prometheus:9090"),
-            "error: flag --prometheus.url: the URL holds a user name or password.",
-        ),
+        (("--prometheus.url", "http://me:secret@prometheus:9090"), "error: flag --prometheus.url: the URL holds a user name or password."),
         (("--config.file", "/nowhere.yml"), "error: /nowhere.yml: the file does not exist."),
     ],
-)
+)  # fmt: skip
 def test_bad_usage_is_refused_with_what_to_do(
     words: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -141,36 +141,21 @@ smtp: {host: 'a b', from: nobody, to: [], starttls: false, username: me, passwor
     [
         ("schedule: 0 25 * * *", "schedule: \"0 25 * * *\" is not a crontab line: Error validating expression '25'"),
         ("schedule: 0 7 * *", 'schedule: "0 7 * *" is not a crontab line: Wrong number of fields; got 4, expected 5'),
-        (
-            "schedule: 0 7 * * 1-5",
-            "schedule: the day of the week is a number: cron counts from Sunday",
-        ),
+        ("schedule: 0 7 * * 1-5", "schedule: the day of the week is a number: cron counts from Sunday"),
         ("purchase: {usd: 5}", "purchase: there is no API price to compare the purchase with. Add api_price."),
         ("smtp: {host: x, from: a@b.c, to: []}", "smtp.to: the list is empty. Write to: [finance@example.com]."),
         ("smtp: {from: a@b.c}", "smtp: host and to are missing."),
-        (
-            "smtp: {host: x, from: a@b.c, to: [d@e.f], username: me}",
-            "smtp: a user name and a password belong together.",
-        ),
-        (
-            "dashboards_url: 'javascript:alert(1)'",
-            'dashboards_url: "javascript:alert(1)" is not a URL that a link can begin with.',
-        ),
-        (
-            "dashboards_url: https://me:s@g",
-            "dashboards_url: the URL holds a user name or password, and the page would show it.",
-        ),
-        (
-            "dashboards_url: https://g/?orgId=1",
-            'dashboards_url: "https://g/?orgId=1" is not a URL that a link can begin with.',
-        ),
+        ("smtp: {host: x, from: a@b.c, to: [d@e.f], username: me}", "smtp: a user name and a password belong together."),
+        ("dashboards_url: 'javascript:alert(1)'", 'dashboards_url: "javascript:alert(1)" is not a URL that a link can begin with.'),
+        ("dashboards_url: https://me:s@g", "dashboards_url: the URL holds a user name or password, and the page would show it."),
+        ("dashboards_url: https://g/?orgId=1", 'dashboards_url: "https://g/?orgId=1" is not a URL that a link can begin with.'),
         (
             "dashboards_url: https://g/d/abc",
             'dashboards_url: "https://g/d/abc" is the address of one dashboard. Write what stands before /d/',
         ),
         ("by_labels: [1a]", 'by_labels[0]: "1a" is not a label\'s name.'),
     ],
-)
+)  # fmt: skip
 def test_a_problem(text: str, problem: str, tmp_path: Path) -> None:
     (said,) = problems("prometheus: {url: 'http://a:1'}\n" + text, tmp_path)
     assert said.startswith(problem)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_review.bills.charge import GPU_FAMILIES, InstanceTypes, normalise_resource
+from llm_serving_review.bills.charge import normalise_resource
 from llm_serving_review.bills.compare import NOT_METERED, UNUSED, Comparison, Pair, compare
 from llm_serving_review.bills.files import Found
 from llm_serving_review.bills.ledger import Scope, find_period
@@ -39,9 +39,7 @@ def read(*paths: str, week: Week = WEEK, pieces: tuple[MeteredHour, ...] | None 
 
 def against(bill: Bill, pieces: tuple[MeteredHour, ...] | None = None, week: Week = WEEK, **more: object) -> Comparison:
     period = find_period(bill.ledger, week)
-    assert period is not None
-    scope = Scope(InstanceTypes(GPU_FAMILIES), (), ())
-    return compare(bill.ledger, made.meter() if pieces is None else pieces, period, scope, **more)
+    return compare(bill.ledger, made.meter() if pieces is None else pieces, period, Scope(), **more)
 
 
 def focus() -> str:

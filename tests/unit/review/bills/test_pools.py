@@ -9,10 +9,7 @@ import pytest
 
 from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, PoolUse, SpendRate
 from llm_serving_exporter.model.record import replace
-from llm_serving_review.bills.review import add_bills
 from llm_serving_review.evidence.usage import Book, Evidence, Usage
-from llm_serving_review.figures.review import build_review
-from llm_serving_review.settings.settings import BillSettings, Settings
 from tests.support.builders import bills as made
 from tests.support.builders.costevidence import WEEK, evidence, gauge, joined, owner, usage
 
@@ -42,13 +39,7 @@ def fleet() -> Evidence:
 
 @pytest.mark.parametrize("rows", [made.list_focus_rows, made.list_cur_rows])
 def test_a_floating_plan_is_on_both_sides(tmp_path: Path, rows: Callable[..., Iterator[dict[str, str]]]) -> None:
-    path = tmp_path / "bill.csv"
-    path.write_text(made.write_csv(rows(tuple(NODES.values()))))
-    asked = Settings(bills=BillSettings((str(path),)))
-    found = add_bills(build_review(fleet(), asked), fleet(), asked, WEEK.end + 30 * 86400, lambda text: None)
-    assert found.pools is not None
-    assert found.bills is not None
-    assert found.bills.comparison is not None
+    found = made.review_bill(fleet(), made.write_bill(tmp_path, rows(tuple(NODES.values()))))
     total = found.bills.comparison.total
     # the plan, used or not, and the machine beside it
     assert total.metered_usd == total.billed_usd == round(168 * (21.0 + 31.44), 2)
@@ -58,14 +49,8 @@ def test_a_floating_plan_is_on_both_sides(tmp_path: Path, rows: Callable[..., It
 
 
 def test_a_plan_that_the_price_file_does_not_know_is_a_difference_of_price(tmp_path: Path) -> None:
-    path = tmp_path / "bill.csv"
-    path.write_text(made.write_csv(made.list_focus_rows(tuple(NODES.values()))))
-    asked = Settings(bills=BillSettings((str(path),)))
-    unaware = replace(fleet(), pools=None)
-    found = add_bills(build_review(unaware, asked), unaware, asked, WEEK.end + 30 * 86400, lambda text: None)
-    assert found.bills is not None
-    assert found.bills.comparison is not None
-    reasons = found.bills.comparison.reasons
+    path = made.write_bill(tmp_path, made.list_focus_rows(tuple(NODES.values())))
+    reasons = made.review_bill(replace(fleet(), pools=None), path).bills.comparison.reasons
     assert (reasons.price, reasons.unused_commitments) == (round(168 * (20.0 - 31.44), 2), 168.0)
 
 
@@ -76,19 +61,13 @@ def test_a_bill_of_a_part_of_the_week_is_held_against_what_was_unused_then(tmp_p
     first = tuple(
         replace(node, price=made.PRICE, billed_price=8 * made.PRICE, covered=False) for node in NODES.values()
     )
-    path = tmp_path / "bill.csv"
     rows = [
         row
-        for row in made.list_focus_rows(first)
+        for row in made.drop_other_lines(made.list_focus_rows(first))
         if row["ChargePeriodStart"] < "2026-11-12" and row["ChargeCategory"] == "Usage" and "Unused" not in row.values()
     ]
-    path.write_text(made.write_csv(row for row in rows if row["ResourceId"].startswith("arn:")))
-    asked = Settings(bills=BillSettings((str(path),)))
-    found = add_bills(build_review(evidence, asked), evidence, asked, WEEK.end + 30 * 86400, lambda text: None)
-    assert found.pools is not None
+    found = made.review_bill(evidence, made.write_bill(tmp_path, rows))
     assert found.pools.unused_usd == pytest.approx(96 * 80.0)
-    assert found.bills is not None
-    assert found.bills.comparison is not None
     total = found.bills.comparison.total
     assert total.metered_usd == total.billed_usd == round(72 * 16 * made.PRICE, 2)
     assert not any(found.bills.comparison.reasons.parts().values())

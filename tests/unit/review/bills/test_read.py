@@ -19,10 +19,8 @@ import pytest
 
 from llm_serving_review.bills import files as parquet_rows
 from llm_serving_review.bills.charge import (
-    GPU_FAMILIES,
     BillError,
     Charge,
-    InstanceTypes,
     Kind,
     counts_time,
     name_gcp_instance,
@@ -426,12 +424,11 @@ def test_names_of_machines_on_both_sides(here: str, there: str) -> None:
 
 
 def test_types_of_instances_with_gpus() -> None:
-    types = InstanceTypes(GPU_FAMILIES)
     for name in (
         "p5.48xlarge", "p4d.24xlarge", "p5en.48xlarge", "p6-b200.48xlarge", "g5.xlarge", "g6e.48xlarge", "gr6.4xlarge", "g4dn.metal",
         "a3-highgpu-8g", "g2-standard-24", "a4x-highgpu-4g", "Standard_ND96isr_H100_v5", "Standard_NC24ads_A100_v4",
     ):  # fmt: skip
-        assert types.cover(name), name
+        assert Scope().cover_instance(name), name
     for name in (
         "m5.large",
         "c7g.large",
@@ -442,7 +439,7 @@ def test_types_of_instances_with_gpus() -> None:
         "t4g.micro",
         "inf2.xlarge",
     ):
-        assert not types.cover(name), name
+        assert not Scope().cover_instance(name), name
 
 
 def test_usage_types_of_ec2() -> None:
@@ -508,7 +505,7 @@ def test_a_month_whose_file_is_missing_is_not_compared_with_nothing() -> None:
     """Lines of September and November say nothing of a week in October; those of the days around a quiet hour do."""
 
     def find(*begins: tuple[int, int, int]) -> Period | None:
-        ledger = Ledger(WEEK, Scope(InstanceTypes(GPU_FAMILIES), (), ()))
+        ledger = Ledger(WEEK, Scope())
         for month, day, hour in begins:
             begin = datetime(2026, month, day, hour, tzinfo=UTC).timestamp()
             ledger.add(
@@ -519,8 +516,6 @@ def test_a_month_whose_file_is_missing_is_not_compared_with_nothing() -> None:
     assert find((9, 30, 0), (12, 1, 0)) is None
     # 9 to 15 November are the week
     part = find((9, 30, 0), (11, 13, 0), (11, 15, 23))
-    assert part is not None
     assert (part.begin, part.hours) == (datetime(2026, 11, 13, tzinfo=UTC).timestamp(), 72.0)
     whole = find((11, 8, 12), (11, 10, 0), (11, 15, 0), (11, 16, 3))
-    assert whole is not None
     assert (whole.begin, whole.end) == (WEEK.begin, WEEK.end)

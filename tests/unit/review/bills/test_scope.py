@@ -13,19 +13,18 @@ import pytest
 
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.bills import ledger as ledger_module
-from llm_serving_review.bills.charge import GPU_FAMILIES, InstanceTypes, count_gpus_of_type, normalise_resource
+from llm_serving_review.bills.charge import count_gpus_of_type, normalise_resource
 from llm_serving_review.bills.compare import BillReview, Comparison, compare
 from llm_serving_review.bills.files import Found
 from llm_serving_review.bills.ledger import Scope, find_period
 from llm_serving_review.bills.read import read_bill
-from llm_serving_review.bills.review import add_bills
 from llm_serving_review.evidence.usage import Evidence, Usage
 from llm_serving_review.evidence.week import Week, parse_week, week_before
 from llm_serving_review.figures.metered_hours import MeteredHour
-from llm_serving_review.figures.review import Review, build_review
+from llm_serving_review.figures.review import Review
 from llm_serving_review.pages.first_page import build_first_page
 from llm_serving_review.pages.page import render_page
-from llm_serving_review.settings.settings import BillSettings, Settings
+from llm_serving_review.settings.settings import BillSettings
 from tests.support.builders import bills as made
 from tests.support.builders.costevidence import UTC, WEEK, owner, usage
 from tests.support.paths import TESTS
@@ -40,10 +39,8 @@ NULLS = ("", "NULL")
 
 def review(folder: Path, rows: list[dict[str, str]], week: Week = W38, **settings: object) -> Review:
     """Of $672 that were metered, as a bill of these lines has it."""
-    (folder / "bill.csv").write_text(made.write_csv(rows))
-    asked = Settings(bills=BillSettings((str(folder / "bill.csv"),), **settings))
     fleet = Evidence(week, week_before(week, UTC), usage(owner(), {"decode": METERED}, 9e6, 1e6), Usage())
-    return add_bills(build_review(fleet, asked), fleet, asked, week.end + 30 * 86400, lambda text: None)
+    return made.review_bill(fleet, made.write_bill(folder, rows), week.end + 30 * 86400, **settings)
 
 
 def of_week(rows: list[dict[str, str]], week: Week) -> list[dict[str, str]]:
@@ -77,7 +74,7 @@ def test_a_bill_of_which_nothing_is_known_to_be_a_gpu_says_so(
 
 
 def test_types_and_accounts_that_are_not_the_fleets_are_named(tmp_path: Path) -> None:
-    rows = [row for row in made.list_focus_rows((made.SAME,)) if row["ResourceId"].startswith("arn:")]
+    rows = made.drop_other_lines(made.list_focus_rows((made.SAME,)))
     other = [{**row, "SkuPriceDetails": '{"InstanceType": "m5.large"}'} for row in rows]
     (said,) = review(tmp_path, other, WEEK).missing_parts
     assert (
@@ -93,7 +90,7 @@ def test_types_and_accounts_that_are_not_the_fleets_are_named(tmp_path: Path) ->
 def test_a_machine_that_is_billed_for_its_network_alone_is_named(tmp_path: Path) -> None:
     mapping = {made.SAME.id: (Found("target", "a:8000"),)}
     network = {"ConsumedUnit": "GB", "SkuPriceDetails": "", "PricingUnit": "GB"}
-    rows = [{**row, **network} for row in made.list_focus_rows((made.SAME,)) if row["ResourceId"].startswith("arn:")]
+    rows = [{**row, **network} for row in made.drop_other_lines(made.list_focus_rows((made.SAME,)))]
     (said,) = review(tmp_path, rows, WEEK, mapping=mapping).missing_parts
     assert (
         "it names no instance types and machines of the fleet only where it bills no time of them, such as network."
@@ -106,11 +103,8 @@ def test_a_report_that_was_cut_to_machines_and_hours_is_compared(tmp_path: Path)
     mapping = {made.SAME.id: (Found("target", "a:8000"),)}
     left_out = {"line_item_usage_type", "product_instance_type", "product"}
     rows = [{name: row[name] for name in row if name not in left_out} for row in made.list_cur_rows((made.SAME,))]
-    found = review(
-        tmp_path, [row for row in rows if row["line_item_line_item_type"] == "Usage"], WEEK, mapping=mapping
-    ).bills
-    assert found is not None
-    assert found.comparison is not None
+    usage = [row for row in rows if row["line_item_line_item_type"] == "Usage"]
+    found = review(tmp_path, usage, WEEK, mapping=mapping).bills
     assert found.comparison.total.billed_usd == round(168 * 31.44, 2)
     assert found.comparison.machines[0].billed_hours == 168.0
 
@@ -119,8 +113,6 @@ def test_a_machine_of_the_mapping_file_is_the_fleets_without_a_type(tmp_path: Pa
     """What a reader is told to set makes the bill of FOCUS 1.0 one that is compared."""
     machine = next(row["ResourceId"] for row in of_week(LINES, W38) if row["ConsumedUnit"] == "GB Hours")
     found = review(tmp_path, LINES, mapping={normalise_resource(machine): (Found("target", "a:8000"),)}).bills
-    assert found is not None
-    assert found.comparison is not None
     assert [row.targets for row in found.comparison.machines if row.name == machine] == [("a:8000",)]
 
 
@@ -143,7 +135,6 @@ def test_totals_of_the_sample_are_the_sums_of_its_lines(
     machines = sorted({row["ResourceId"] for row in rows if row["ResourceId"] not in NULLS})
     for mapped in ({}, {normalise_resource(name): (Found("target", "a:8000"),) for name in machines}):
         found = review(tmp_path, LINES, one, **settings, **({"mapping": mapped} if mapped else {})).bills
-        assert found is not None
         if rows:
             expected = tuple(sum(float(row[name]) for row in rows) for name in ("EffectiveCost", "BilledCost"))
             # what is compared is in whole cents
@@ -157,8 +148,6 @@ def test_totals_of_a_bill_of_gpus_are_the_sums_of_its_lines(
 ) -> None:
     rows = list(list_rows(made.NODES))
     found = review(tmp_path, rows, WEEK).bills
-    assert found is not None
-    assert found.comparison is not None
     if "EffectiveCost" in rows[0]:
         within = [row for row in rows if row["ChargePeriodStart"] >= "2026-11-09"]
         expected = [sum(float(row[name]) for row in within) for name in ("EffectiveCost", "BilledCost")]
@@ -192,17 +181,15 @@ def test_totals_of_a_bill_of_gpus_are_the_sums_of_its_lines(
 def test_gpus_of_an_instance_by_its_type(instance_type: str, gpus: int | None) -> None:
     assert count_gpus_of_type(instance_type) == gpus
     # whoever has GPUs is in scope
-    assert gpus is None or InstanceTypes(GPU_FAMILIES).cover(instance_type)
+    assert gpus is None or Scope().cover_instance(instance_type)
 
 
 def against(folder: Path, rows: list[dict[str, str]], pieces: tuple[MeteredHour, ...], **more: object) -> Comparison:
-    path = folder / "bill.csv"
-    path.write_text(made.write_csv(rows))
+    path = made.write_bill(folder, rows)
     known = {normalise_resource(one.provider_id) for one in pieces}
     ledger = read_bill(BillSettings((str(path),)), WEEK, known, lambda text: None).ledger
     period = find_period(ledger, WEEK)
-    assert period is not None
-    return compare(ledger, pieces, period, Scope(InstanceTypes(GPU_FAMILIES), (), known), **more)
+    return compare(ledger, pieces, period, Scope(known=known), **more)
 
 
 # three of eight GPUs in use
@@ -211,8 +198,7 @@ UNUSED = round(168 * 5 * made.PRICE, 2)
 
 
 def lines(**more: str) -> list[dict[str, str]]:
-    every = [row for row in made.list_focus_rows((PART,)) if row["ResourceId"].startswith("arn:")]
-    return [{**row, **more} for row in every]
+    return [{**row, **more} for row in made.drop_other_lines(made.list_focus_rows((PART,)))]
 
 
 def without_type() -> list[dict[str, str]]:
@@ -255,22 +241,19 @@ def test_machines_beyond_the_list_are_no_single_one(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(ledger_module, "MOST_MACHINES", 0)
     nodes = (PART, replace(PART, number=8))
     pieces = made.meter(nodes)
-    rows = [
-        {**row, "SkuPriceDetails": ""} for row in made.list_focus_rows(nodes) if row["ResourceId"].startswith("arn:")
-    ]
+    rows = [{**row, "SkuPriceDetails": ""} for row in made.drop_other_lines(made.list_focus_rows(nodes))]
     found = against(tmp_path, rows, pieces)
     assert [row.billed_hours for row in found.machines if row.name == ledger_module.REST] == [None]
 
 
 def test_days_of_which_a_bill_counts_no_hours_are_not_divided(tmp_path: Path) -> None:
-    every = [row for row in made.list_focus_rows((PART,), step=24) if row["ResourceId"].startswith("arn:")]
+    every = made.drop_other_lines(made.list_focus_rows((PART,), step=24))
     rows = [{**row, "ConsumedQuantity": "", "ConsumedUnit": ""} for row in every]
     found = against(tmp_path, rows, made.meter((PART,)))
     assert found.reasons.parts() == {**dict.fromkeys(found.reasons.parts(), 0.0), "undivided": UNUSED}
     told = "counts no hours of instances, so that hours, unused GPUs and price are one sum: +$4,609.92."
     mapping = {"i-0abc": (Found("target", "a:8000"),)}
     fleet = review(tmp_path, [{**row, "ResourceId": "i-0abc"} for row in rows], WEEK, mapping=mapping).bills
-    assert fleet is not None
     assert any(told in note for note in fleet.notes)
 
 

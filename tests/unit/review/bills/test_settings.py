@@ -69,7 +69,6 @@ def test_a_mapping_file_may_be_yaml(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("")
     (tmp_path / "map.yml").write_text("i-0abcdef0: {target: [a, b]}\ngce://p/z/n: {model_name: m}\n")
     found = read("bills: {paths: [b.csv], mapping_file: map.yml}", tmp_path)
-    assert found is not None
     assert found.mapping == {
         "i-0abcdef0": (Found("target", "a"), Found("target", "b")),
         "gce/z/n": (Found("model_name", "m"),),
@@ -83,7 +82,6 @@ def test_a_mapping_file_may_come_from_a_spreadsheet(tmp_path: Path, delimiter: s
     text = "\r\n".join(lines).replace(",", delimiter)
     (tmp_path / "map.csv").write_bytes(text.encode("utf-8-sig"))
     found = read("bills: {paths: [b.csv], mapping_file: map.csv}", tmp_path)
-    assert found is not None
     assert found.mapping == {"i-0abcdef0": (Found("target", "a:8000"),)}
 
 
@@ -130,5 +128,4 @@ def test_the_example_of_the_documentation_is_taken(tmp_path: Path) -> None:
     (tmp_path / "bills" / "2026-11.csv.gz").write_bytes(b"")
     (tmp_path / "machines.csv").write_text("resource,target\ni-0abcdef0,a:8000\n")
     found = read(example, tmp_path)
-    assert found is not None
     assert (found.accounts, found.tags) == (("111122223333",), {"team-model": "model_name"})

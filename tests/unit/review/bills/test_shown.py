@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_review.bills.charge import GPU_FAMILIES, InstanceTypes
 from llm_serving_review.bills.compare import Pair, compare
 from llm_serving_review.bills.files import Found
 from llm_serving_review.bills.ledger import Scope, find_period
@@ -34,7 +33,6 @@ FLEET = joined(
     usage(owner("a:8000", "large"), {"decode": 168 * 8 * made.PRICE}, decode=1e6, rate="on-demand", price=made.PRICE),
     usage(owner("b:8000", "small"), {"decode": 100.0}, decode=1e6, rate="ours", price=1.0),
 )
-LONG_AFTER = WEEK.end + 30 * 86400
 
 
 def fleet() -> Evidence:
@@ -46,20 +44,17 @@ def fleet() -> Evidence:
     return evidence(FLEET, Usage(), book=book)
 
 
-def review(path: Path, now: float = LONG_AFTER, **more: object) -> Review:
-    asked = Settings(bills=BillSettings((str(path),), **more))
-    return add_bills(build_review(fleet(), asked), fleet(), asked, now, lambda text: None)
+def review(path: Path, *now: float, **more: object) -> Review:
+    return made.review_bill(fleet(), path, *now, **more)
 
 
 def bill(folder: Path, nodes: tuple[made.Node, ...] = (made.SAME, made.NOT_METERED, made.COVERED)) -> Path:
-    path = folder / "bill.csv"
-    path.write_text(made.write_csv(made.list_focus_rows(nodes)))
-    return path
+    return made.write_bill(folder, made.list_focus_rows(nodes))
 
 
 def test_without_bills_nothing_changes() -> None:
     plain = build_review(fleet(), Settings())
-    assert add_bills(plain, fleet(), Settings(), LONG_AFTER, lambda text: None) is plain
+    assert add_bills(plain, fleet(), Settings(), made.LONG_AFTER, lambda text: None) is plain
     assert "Against the bill" not in render_page(plain)
 
 
@@ -107,29 +102,22 @@ def test_a_young_bill_is_preliminary(tmp_path: Path) -> None:
 
 
 def test_a_bill_that_cannot_be_compared_is_said_and_the_review_stays(tmp_path: Path) -> None:
-    path = tmp_path / "bill.csv"
     rows = list(made.list_focus_rows((made.SAME,)))
     rows[2]["BillingCurrency"] = "EUR"
-    path.write_text(made.write_csv(rows))
-    found = review(path)
+    found = review(made.write_bill(tmp_path, rows))
     (said,) = found.missing_parts
     assert said.startswith("The bill is not compared: ")
     assert 'line 4, column BillingCurrency: the bill is in "EUR", not in USD' in said
     assert "Not compared: " in render_page(found)
-    path.write_text(made.write_csv([{**row, "ChargePeriodEnd": "2026-10-01T00:00:00Z"} for row in rows[:1]]))
+    path = made.write_bill(tmp_path, [{**row, "ChargePeriodEnd": "2026-10-01T00:00:00Z"} for row in rows[:1]])
     assert "no line of the bill lies in 2026-W46; could not be used: 1, the first: " in review(path).missing_parts[0]
 
 
 def test_a_bill_by_days_says_that_no_day_lies_within(tmp_path: Path) -> None:
-    path = tmp_path / "bill.csv"
     # a day that the week's first midnight cuts
-    (row,) = [one for one in made.list_focus_rows((made.SAME,), step=24) if one["ResourceId"].startswith("arn:")][:1]
-    path.write_text(
-        made.write_csv(
-            [{**row, "ChargePeriodStart": "2026-11-08T12:00:00Z", "ChargePeriodEnd": "2026-11-09T12:00:00Z"}]
-        )
-    )
-    (said,) = review(path).missing_parts
+    row = made.drop_other_lines(made.list_focus_rows((made.SAME,), step=24))[0]
+    day = {"ChargePeriodStart": "2026-11-08T12:00:00Z", "ChargePeriodEnd": "2026-11-09T12:00:00Z"}
+    (said,) = review(made.write_bill(tmp_path, [{**row, **day}])).missing_parts
     assert said == (
         "The bill is not compared: the bill has lines of whole days in UTC, and covers none that lies within 2026-W46."
     )
@@ -137,36 +125,26 @@ def test_a_bill_by_days_says_that_no_day_lies_within(tmp_path: Path) -> None:
 
 def test_a_bill_in_another_currency_is_read_in_usd_where_it_has_that(tmp_path: Path) -> None:
     """Azure's columns for whoever pays in EUR."""
-    path = tmp_path / "bill.csv"
     rows = list(made.list_focus_rows((made.SAME,)))
     euro = [
         {**row, "BillingCurrency": "EUR", **{name: str(float(row[name]) / 1.1) for name in ("EffectiveCost", "BilledCost")},
          "x_EffectiveCostInUsd": row["EffectiveCost"], "x_BilledCostInUsd": row["BilledCost"]} for row in rows
     ]  # fmt: skip
-    path.write_text(made.write_csv(euro))
-    found = review(path).bills
-    assert found is not None
-    assert found.comparison is not None
+    found = review(made.write_bill(tmp_path, euro)).bills
     assert found.comparison.total.billed_usd == found.comparison.total.metered_usd == round(168 * 8 * made.PRICE, 2)
     assert (
         "In another currency, and read in USD by the bill's own columns x_EffectiveCostInUsd and x_BilledCostInUsd: "
         f"{len(rows)} lines." in found.notes
     )
     # in USD its own columns are read, whatever stands beside them
-    path.write_text(made.write_csv([{**row, "BillingCurrency": "USD"} for row in euro]))
-    plain = review(path).bills
-    assert plain is not None
-    assert plain.comparison is not None
+    plain = review(made.write_bill(tmp_path, [{**row, "BillingCurrency": "USD"} for row in euro])).bills
     assert plain.comparison.total.billed_usd == round(168 * 8 * made.PRICE / 1.1, 2)
 
 
 def test_lines_of_a_month_each_are_not_said_to_be_missing(tmp_path: Path) -> None:
-    path = tmp_path / "bill.csv"
     (row,) = list(made.list_focus_rows((made.SAME,)))[:1]
     month = {"ChargePeriodStart": "2026-11-01T00:00:00Z", "ChargePeriodEnd": "2026-12-01T00:00:00Z"}
-    path.write_text(made.write_csv([{**row, **month}]))
-    found = review(path)
-    assert found.bills is not None
+    found = review(made.write_bill(tmp_path, [{**row, **month}]))
     # of a machine's $31.44 in November a week
     assert [(what, round(one.effective_usd, 3)) for what, one in found.bills.beside] == [
         ("usage of the fleet", round(31.44 * 7 / 30, 3))
@@ -179,46 +157,31 @@ def test_lines_of_a_month_each_are_not_said_to_be_missing(tmp_path: Path) -> Non
 
 
 def test_days_without_a_line_in_the_middle_of_a_bill_are_said(tmp_path: Path) -> None:
-    path = tmp_path / "bill.csv"
     rows = list(made.list_focus_rows((made.SAME,)))
-    path.write_text(
-        made.write_csv([row for row in rows if not "2026-11-11" <= row["ChargePeriodStart"] < "2026-11-13"])
-    )
-    found = review(path).bills
-    assert found is not None
+    cut = [row for row in rows if not "2026-11-11" <= row["ChargePeriodStart"] < "2026-11-13"]
+    found = review(made.write_bill(tmp_path, cut)).bills
     assert found.notes[0] == (
         "The bill has no line of any usage from 2026-11-11 00:00 to 2026-11-13 00:00 UTC: is a file missing? "
         "What was metered then counts as hours that are not billed."
     )
-    path.write_text(made.write_csv(rows))
-    whole = review(path).bills
-    assert whole is not None
-    assert not any("no line" in note for note in whole.notes)
+    assert not any("no line" in note for note in review(made.write_bill(tmp_path, rows)).bills.notes)
 
 
 def test_each_clouds_bill_is_compared_over_its_own_time(tmp_path: Path) -> None:
     """The bill of AWS goes to the end of the week, that of Google Cloud is two days behind."""
     rows = list(made.list_focus_rows((made.SAME,)))
     other = {"ProviderName": "Google Cloud", "ResourceId": "//compute.googleapis.com/projects/p/zones/z/instances/n"}
-    late = [
-        {**row, **other}
-        for row in rows
-        if row["ChargePeriodStart"] < "2026-11-14" and row["ResourceId"].startswith("arn:")
-    ]
-    (tmp_path / "aws.csv").write_text(made.write_csv(rows))
-    (tmp_path / "google.csv").write_text(made.write_csv(late))
+    late = [{**row, **other} for row in made.drop_other_lines(rows) if row["ChargePeriodStart"] < "2026-11-14"]
+    made.write_bill(tmp_path, rows, "aws.csv")
+    made.write_bill(tmp_path, late, "google.csv")
     both = review(tmp_path).bills
-    assert both is not None
-    assert both.comparison is not None
     assert both.comparison.total == Pair(round(168 * 31.44, 2), round((168 + 120) * 31.44, 2))
     behind = "covers a part of the week, and only that of it is compared"
     assert both.notes[0] == f"The bill of Google Cloud {behind}: 2026-11-09 00:00 to 2026-11-14 00:00 UTC."
     # what was metered on Saturday is compared with a bill that begins then, not with what another cloud billed before
-    (tmp_path / "aws.csv").write_text(made.write_csv([row for row in rows if row["ChargePeriodStart"] >= "2026-11-14"]))
+    made.write_bill(tmp_path, [row for row in rows if row["ChargePeriodStart"] >= "2026-11-14"], "aws.csv")
     apart = review(tmp_path)
     assert apart.missing_parts == ()
-    assert apart.bills is not None
-    assert apart.bills.comparison is not None
     assert apart.bills.comparison.total == Pair(round(48 * 31.44, 2), round((48 + 120) * 31.44, 2))
     assert apart.bills.comparison.reasons.not_metered == round(120 * 31.44, 2)
 
@@ -244,11 +207,7 @@ def test_a_difference_stands_on_page_one_with_its_reason_and_what_is_left_out(tm
     summary = render_summary(found)
     assert "Most of it: Billed, not metered, +$3,674.40." in summary
     # one that agrees is said, and stands out nowhere
-    same = tmp_path / "same"
-    same.mkdir()
-    rows = [row for row in made.list_focus_rows((made.SAME,)) if row["ResourceId"].startswith("arn:")]
-    (same / "bill.csv").write_text(made.write_csv(rows))
-    agreed = review(same)
+    agreed = review(made.write_bill(tmp_path, made.drop_other_lines(made.list_focus_rows((made.SAME,)))))
     assert build_first_page(agreed).bill == ("The bill says $5,282, as much as was metered.",)
     assert [one for one in agreed.findings if one.rule == "bill"] == []
     assert build_first_page(agreed).fewer_actions == "These figures call for no action."
@@ -261,55 +220,39 @@ def test_what_the_mapping_file_names_and_nobody_metered_is_said(tmp_path: Path) 
         "i-00000000000000002": (Found("target", "no-such:8000"), Found("node", "=1+1")),
     }
     found = review(bill(tmp_path), mapping=mapping).bills
-    assert found is not None
     assert 'The mapping file names what was not metered here: node "=1+1", target "no-such:8000".' in found.notes
     named = review(bill(tmp_path), mapping={"i-00000000000000001": (Found("target", "a:8000"),)}).bills
-    assert named is not None
     assert not any("mapping file" in note for note in named.notes)
 
 
 @check_rows("provider", ["Google Cloud", "Oracle", "Alibaba Cloud", "Nebius"])
 def test_other_clouds_are_left_out_and_lines_without_a_machine_are_named(tmp_path: Path, provider: str) -> None:
-    path = tmp_path / "bill.csv"
     rows = [{**row, "ProviderName": provider, "ResourceId": ""} for row in made.list_focus_rows((made.SAME,))]
-    path.write_text(made.write_csv(rows))
-    found = review(path).bills
-    assert found is not None
-    assert found.comparison is not None
+    found = review(made.write_bill(tmp_path, rows)).bills
     assert found.comparison.total.metered_usd == 0.0
     assert "$5,282 of GPUs in clouds of which the bill has no line is not compared." in found.notes
     assert "Name no machine, so that nothing finds them: 168 lines. Export the bill with resource ids." in found.notes
 
 
 def test_a_reseller_of_a_cloud_is_known_by_its_machines(tmp_path: Path) -> None:
-    path = tmp_path / "bill.csv"
-    path.write_text(
-        made.write_csv([{**row, "ProviderName": "Contoso Hosting"} for row in made.list_focus_rows((made.SAME,))])
-    )
-    found = review(path).bills
-    assert found is not None
-    assert found.comparison is not None
-    assert found.comparison.total.metered_usd == found.comparison.total.billed_usd > 0
+    rows = [{**row, "ProviderName": "Contoso Hosting"} for row in made.list_focus_rows((made.SAME,))]
+    total = review(made.write_bill(tmp_path, rows)).bills.comparison.total
+    assert total.metered_usd == total.billed_usd > 0
 
 
 def test_what_was_read_after_discounts_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "bill.csv"
     rows = list(made.list_cur_rows((made.SAME,)))
     said = "After discounts, by the net columns of AWS CUR: 1 of 1 file."
     for net, expected in (({"line_item_net_unblended_cost": "9"}, True), ({}, False)):
-        path.write_text(made.write_csv([{**row, **net} for row in rows]))
-        found = review(path).bills
-        assert found is not None
-        assert any(note.startswith(said) for note in found.notes) is expected
+        notes = review(made.write_bill(tmp_path, [{**row, **net} for row in rows])).bills.notes
+        assert any(note.startswith(said) for note in notes) is expected
 
 
 def test_names_of_a_bill_are_text_on_the_page(tmp_path: Path) -> None:
-    path = tmp_path / "bill.csv"
     rows = [{**row, "ResourceId": "<script>=HYPERLINK(1)"} for row in list(made.list_focus_rows((made.SAME,)))[:3]]
-    path.write_text(made.write_csv(rows))
-    found = review(path)
-    assert "<script>=HYPERLINK" not in render_page(found)
-    assert "&lt;script&gt;=hyperlink" in render_page(found).lower()
+    page = render_page(review(made.write_bill(tmp_path, rows)))
+    assert "<script>=HYPERLINK" not in page
+    assert "&lt;script&gt;=hyperlink" in page.lower()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -331,13 +274,11 @@ def test_names_of_a_bill_are_text_on_the_page(tmp_path: Path) -> None:
     step=some.sampled_from([1, 24]),
 )
 def test_reasons_and_models_add_up_in_cents_whatever_comes(tmp_path: Path, nodes: list[made.Node], step: int) -> None:
-    path = tmp_path / "bill.csv"
-    path.write_text(made.write_csv(made.list_focus_rows(nodes, step)))
+    path = made.write_bill(tmp_path, made.list_focus_rows(nodes, step))
     ledger = read_bill(BillSettings((str(path),)), WEEK, (), lambda text: None).ledger
     period = find_period(ledger, WEEK)
-    assert period is not None
     pieces = [replace(piece, rate="x") for piece in made.meter(nodes)]
-    found = compare(ledger, pieces, period, Scope(InstanceTypes(GPU_FAMILIES), (), ()))
+    found = compare(ledger, pieces, period, Scope())
     cents = round(100 * found.total.difference_usd)
     assert sum(round(100 * value) for value in found.reasons.parts().values()) == cents
     for side in ("metered_usd", "billed_usd"):
