@@ -42,7 +42,7 @@ PIDS_EVERY_SECONDS = 30.0
 
 
 class DcgmReader(Protocol):
-    """What reads a dcgm-exporter: `gpus.dcgm_source.DcgmSource`, or a simulated one."""
+    """What reads a dcgm-exporter: `gpus.exporter_source.DcgmSource`, or a simulated one."""
 
     def read(self) -> DcgmReadings:
         """One scrape. Never raises: what went wrong is in `attempt`."""

@@ -12,7 +12,7 @@ import pytest
 from llm_serving_exporter.cost.terms import COST
 from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.gpus.attribution import SettingsBuilder
-from llm_serving_exporter.gpus.dcgm_source import DcgmSource
+from llm_serving_exporter.gpus.exporter_source import DcgmSource
 from llm_serving_exporter.gpus.nvml import NvmlSource
 from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
