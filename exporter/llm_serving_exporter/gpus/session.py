@@ -8,11 +8,6 @@ from typing import Any
 
 from llm_serving_exporter.errors import GpuError
 from llm_serving_exporter.gpus.calls import (
-    DISABLED,
-    NO_PERMISSION,
-    NOT_SUPPORTED,
-    ON_INSTANCES,
-    ON_PARENT,
     UNKNOWN,
     Device,
     Nvml,
@@ -38,7 +33,7 @@ from llm_serving_exporter.gpus.reading import (
     read_gpu,
     read_instance,
 )
-from llm_serving_exporter.model.gpu import BusyTime, GpuIdentity, GpuReading
+from llm_serving_exporter.model.gpu import BusyTime, GpuAbsence, GpuIdentity, GpuReading
 from llm_serving_exporter.model.hardware import BusySource
 from llm_serving_exporter.model.record import Struct, field
 
@@ -219,9 +214,9 @@ class Session:
         instances = self._read_instances(gpu, gpu.identity, processes) if in_mig_mode else []
         if not in_mig_mode:
             self._forget_instances(gpu, keep=())
-        xids_absent = DISABLED if self._events is None else self._events.watch(handle, uuid)
+        xids_absent = GpuAbsence.DISABLED if self._events is None else self._events.watch(handle, uuid)
         xids = None if xids_absent is not None else self._kept.xids.copy_counts(uuid)
-        ratios = self._sample_gpm(gpu, gpu, handle, refused=ON_INSTANCES if instances else gpu.gpm_refused)
+        ratios = self._sample_gpm(gpu, gpu, handle, refused=GpuAbsence.ON_INSTANCES if instances else gpu.gpm_refused)
         # one of the two has the time: GPM knows the window exactly
         samples = gpu.samples.read(device) if ratios.busy_time is None and not in_mig_mode else None
         return [complete_reading(reading, device, ratios, xids, xids_absent, samples), *instances]
@@ -237,7 +232,7 @@ class Session:
         gpu = _Gpu(
             device,
             fields=FieldReader(self._kept.totals.setdefault(uuid, Totals())),
-            gpm_refused=find_unsupported_reason(self._nvml, handle) if self._use_gpm else DISABLED,
+            gpm_refused=find_unsupported_reason(self._nvml, handle) if self._use_gpm else GpuAbsence.DISABLED,
         )
         self._gpus[uuid] = gpu
         return gpu
@@ -265,7 +260,7 @@ class Session:
             ratios = self._sample_gpm(
                 gpu, instance, parent_handle, gpu.gpm_refused, instance.identity.mig.gpu_instance_id
             )
-            readings.append(complete_reading(reading, instance.device, ratios, None, ON_PARENT))
+            readings.append(complete_reading(reading, instance.device, ratios, None, GpuAbsence.ON_PARENT))
         self._forget_instances(gpu, keep=tuple(reading.identity.uuid for reading in readings))
         return readings
 
@@ -288,7 +283,9 @@ class Session:
 
 def _settle_identity(entity: _Entity) -> None:
     """An identity is final once everything that it lacks is lacking for good. Its reasons do not belong to a reading."""
-    entity.settled = all(reason in (NOT_SUPPORTED, NO_PERMISSION) for reason in entity.device.absent.values())
+    entity.settled = all(
+        reason in (GpuAbsence.NOT_SUPPORTED, GpuAbsence.NO_PERMISSION) for reason in entity.device.absent.values()
+    )
     entity.device.absent.clear()
 
 
