@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from collections import defaultdict
 from typing import Any
 
 from llm_serving_exporter.errors import GpuError
@@ -49,16 +50,8 @@ class Total:
         return self._total
 
 
-class Totals:
-    """The totals of one GPU by name, kept across re-initialisations of NVML. Names come from code, so their number
-    is bounded."""
-
-    def __init__(self) -> None:
-        self._totals: dict[str, Total] = {}
-
-    def update(self, name: str, raw: int) -> int:
-        """As `Total.update`, for the total called `name`."""
-        return self._totals.setdefault(name, Total()).update(raw)
+# the totals of one GPU by name, kept across re-initialisations of NVML; names come from code, so their number is bounded
+Totals = defaultdict[str, Total]
 
 
 # --- The calls.

@@ -16,7 +16,7 @@ from llm_serving_exporter.gpus.calls import (
     Totals,
     classify_refusal,
 )
-from llm_serving_exporter.gpus.inventory import CLOCK_MEMORY, CLOCK_SM, HERTZ_PER_MEGAHERTZ, Memory, read_memory
+from llm_serving_exporter.gpus.inventory import CLOCK_MEMORY, CLOCK_SM, HERTZ_PER_MEGAHERTZ, read_memory
 from llm_serving_exporter.model.gpu import BusyTime, GpuAbsence, GpuIdentity, GpuProcess, GpuReading
 from llm_serving_exporter.model.hardware import BusySource
 from llm_serving_exporter.model.numbers import add_up
@@ -84,7 +84,7 @@ class FieldReader:
         celsius = values.get(MEMORY_TEMPERATURE)
         hot = {"memory": float(celsius)} if celsius and celsius > 0 else {}  # GDDR cards answer 0
         pcie = {
-            direction: self._totals.update(f"pcie.{direction}", int(values[key]))
+            direction: self._totals[f"pcie.{direction}"].update(int(values[key]))
             for direction, key in PCIE_BYTES.items()
             if key in values
         }
@@ -141,7 +141,7 @@ class FieldReader:
             answered = [key for key in keys if key in values]
             if answered:
                 totals[direction] = add_up(
-                    self._totals.update(f"nvlink.{direction}.{link}", int(values[(field, link)]))
+                    self._totals[f"nvlink.{direction}.{link}"].update(int(values[(field, link)]))
                     for field, link in answered
                 )
         return totals
@@ -337,8 +337,8 @@ def read_gpu(device: Device, identity: GpuIdentity, fields: FieldReader) -> tupl
 
     Raises NvmlCallError where the GPU or the session is gone.
     """
-    memory = read_memory(device)  # before any GPM call, see find_unsupported_reason
     found: dict[str, Any] = {group: {} for group in _MAPPINGS}
+    found |= read_memory(device)  # before any GPM call, see find_unsupported_reason
     use = device.read("busy_ratio", ("nvmlDeviceGetUtilizationRates",))
     if use is None:
         device.absent["memory_active_ratio"] = device.absent["busy_ratio"]
@@ -364,7 +364,7 @@ def read_gpu(device: Device, identity: GpuIdentity, fields: FieldReader) -> tupl
             # why there is no member is why there is nothing
             reasons = [device.absent.pop(name) for name in list(device.absent) if name.startswith(f"{group}.")]
             device.absent[group] = reasons[0]
-    return _make_reading(identity, memory, processes, **found), processes
+    return GpuReading(identity, processes=_describe_processes(processes), **found), processes
 
 
 def read_instance(device: Device, identity: GpuIdentity, of_parent: Processes | None) -> GpuReading:
@@ -377,7 +377,7 @@ def read_instance(device: Device, identity: GpuIdentity, of_parent: Processes | 
         # driver 535 refuses the call on a MIG handle
         del device.absent["processes"]
         processes = tuple(process for process in of_parent if _belongs_to_instance(process, identity))
-    return _make_reading(identity, memory, processes)
+    return GpuReading(identity, processes=_describe_processes(processes), **memory)
 
 
 def complete_reading(
@@ -403,15 +403,6 @@ def complete_reading(
     )
 
 
-def _make_reading(identity: GpuIdentity, memory: Memory | None, processes: Processes | None, **more: Any) -> GpuReading:
-    if memory is not None:
-        more |= {"memory_used_bytes": memory.used, "memory_reserved_bytes": memory.reserved}
-        more["memory_total_bytes"] = memory.total
-    if processes is not None:
-        more["processes"] = tuple(map(_make_process, processes))
-    return GpuReading(identity, **more)
-
-
 def _read_processes(device: Device) -> Processes | None:
     layout = getattr(device.nvml.module, "c_nvmlProcessInfo_v3_t", None)
     if layout is not None and ctypes.sizeof(layout) != PROCESS_INFO_BYTES:
@@ -426,8 +417,11 @@ def _read_processes(device: Device) -> Processes | None:
     return None if found is None else tuple(found[:PROCESSES_MAX])
 
 
-def _make_process(raw: Any) -> GpuProcess:
-    return GpuProcess(int(raw.pid), None if raw.usedGpuMemory is None else int(raw.usedGpuMemory))
+def _describe_processes(raw: Processes | None) -> tuple[GpuProcess, ...] | None:
+    if raw is None:
+        return None
+    memory = ((one, None if one.usedGpuMemory is None else int(one.usedGpuMemory)) for one in raw)
+    return tuple(GpuProcess(int(one.pid), held) for one, held in memory)
 
 
 def _belongs_to_instance(process: Any, identity: GpuIdentity) -> bool:

@@ -12,6 +12,7 @@ from llm_serving_exporter.gpus.calls import (
     Device,
     Nvml,
     NvmlCallError,
+    Total,
     Totals,
 )
 from llm_serving_exporter.gpus.events import EventWatcher, XidCounts
@@ -120,7 +121,7 @@ class _Entity(Struct):
 
 
 class _Gpu(_Entity):
-    fields: FieldReader = field(default_factory=lambda: FieldReader(Totals()))  # with the totals of `Kept`
+    fields: FieldReader = field(default_factory=lambda: FieldReader(Totals(Total)))  # with the totals of `Kept`
     samples: UtilizationSamples = field(default_factory=UtilizationSamples)  # for a card without GPM
     gpm_refused: str | None = None  # why the GPU has no GPM; None where it has
     instances_max: int | None = None  # how many MIG instances the card can have; None until it is known
@@ -231,7 +232,7 @@ class Session:
         device = Device(self._nvml, handle)
         gpu = _Gpu(
             device,
-            fields=FieldReader(self._kept.totals.setdefault(uuid, Totals())),
+            fields=FieldReader(self._kept.totals.setdefault(uuid, Totals(Total))),
             gpm_refused=find_unsupported_reason(self._nvml, handle) if self._use_gpm else GpuAbsence.DISABLED,
         )
         self._gpus[uuid] = gpu
@@ -248,11 +249,11 @@ class Session:
         if gpu.instances_max is None:
             gpu.instances_max = read_instances_max(gpu.device)
         readings: list[GpuReading] = []
-        for slot in find_occupied_slots(self._nvml, parent_handle, gpu.instances_max):
-            instance = gpu.instances.setdefault(slot.uuid, _Entity(Device(self._nvml, slot.handle)))
-            instance.device.begin_pass(slot.handle)
+        for handle, uuid in find_occupied_slots(self._nvml, parent_handle, gpu.instances_max):
+            instance = gpu.instances.setdefault(uuid, _Entity(Device(self._nvml, handle)))
+            instance.device.begin_pass(handle)
             if instance.identity is None or not instance.settled:
-                instance.identity = read_instance_identity(instance.device, slot.uuid, parent, gpu.instances_max)
+                instance.identity = read_instance_identity(instance.device, uuid, parent, gpu.instances_max)
                 _settle_identity(instance)
             if instance.identity is None or instance.identity.mig is None:
                 continue
