@@ -77,7 +77,7 @@ def check_page(body: bytes, *, asks_oracle: bool = True) -> None:
             continue
         if openmetrics and len(set(ours.keys)) < len(ours.keys):
             continue  # it drops a series that comes twice
-        assert difference(ours.samples, theirs) == ""
+        assert difference(ours, theirs) == ""
 
 
 def check_successor(before: bytes, body: bytes, *, openmetrics: bool = False, wanted: Wanted = None) -> None:
@@ -160,7 +160,7 @@ def check_published(registry: CollectorRegistry, store: Store, at: float) -> Non
         parsed = parse_text(published.decode(), openmetrics=openmetrics)
         assert len(set(parsed.keys)) == len(parsed.keys), "a series is there twice"
         if not openmetrics:  # of values it wants there what Prometheus does not: whole numbers in buckets, say
-            assert difference(parsed.samples, oracle_samples(published.decode(), openmetrics=False)) == ""
+            assert difference(parsed, oracle_samples(published.decode(), openmetrics=False)) == ""
     view = store.view()
     json.loads(answer_debug_targets(view, {}).body, parse_constant=_refuse_constant)
     for reading in view.targets:

@@ -16,7 +16,7 @@ from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.cost.terms import PER_MILLION, PER_REQUEST
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.gpus.dcgm_source import DcgmSource
+from llm_serving_exporter.gpus.exporter_source import DcgmSource
 from llm_serving_exporter.gpus.kubelet import open_kubelet
 from llm_serving_exporter.gpus.node_gpus import open_gpus
 from llm_serving_exporter.model.cost import EngineCost, TargetCost

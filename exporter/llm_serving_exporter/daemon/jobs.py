@@ -19,7 +19,7 @@ from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.engines.registry import reads_otherwise, together
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.gpus.attribution import gpu_interval
-from llm_serving_exporter.gpus.dcgm_source import DcgmSource
+from llm_serving_exporter.gpus.exporter_source import DcgmSource
 from llm_serving_exporter.gpus.kubelet import open_kubelet
 from llm_serving_exporter.gpus.source import GpuSource
 from llm_serving_exporter.model.reading import PageReading

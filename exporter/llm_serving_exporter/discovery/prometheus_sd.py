@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from urllib.parse import urlsplit
 
 from llm_serving_exporter.clock import LONGEST_WAIT_SECONDS, elapsed_seconds
-from llm_serving_exporter.discovery.section import Listed, SectionReading, Source, read_list
+from llm_serving_exporter.discovery.section import SectionReading, Source, read_list
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.fetch.http import HttpClient
@@ -45,7 +45,7 @@ class SectionFiles:
         self._section, self._host = section, host
         self._runtimes: Collection[str] = RUNTIMES
         # path -> the file; None before the first reading
-        self._files: dict[str, Watched[Listed | None]] | None = None
+        self._files: dict[str, Watched[Source | None]] | None = None
 
     def have_changed(self) -> bool:
         """Whether a file differs from when it was last read, or another set of files matches."""
@@ -79,8 +79,8 @@ class SectionFiles:
     def close(self) -> None:
         """Nothing runs in the background."""
 
-    def _watch(self, path: str) -> Watched[Listed | None]:
-        def read() -> Listed:
+    def _watch(self, path: str) -> Watched[Source | None]:
+        def read() -> Source:
             return read_list(
                 path,
                 lambda place: read_document(path, place),
@@ -100,11 +100,10 @@ def _matching_paths(section: FileDiscovery) -> list[str]:
     return list(distinct)[: MOST_FILES + 1]
 
 
-def _result(file: Watched[Listed | None]) -> Source:
+def _result(file: Watched[Source | None]) -> Source:
     problems = file.problem.problems if isinstance(file.problem, ConfigError) else ()
-    if file.value is None:
-        return Source(file.path, None, problems)
-    return Source(file.path, file.value.targets, problems or file.value.problems, file.value.warnings)
+    value = file.value or Source(file.path, None)
+    return replace(value, problems=problems or value.problems)
 
 
 # --- Prometheus http_sd: a server that lists target groups as JSON -> targets. It is asked in a thread of its own.
@@ -131,23 +130,22 @@ class _State(Struct, frozen=True):
 
     body: bytes = b""  # of the last good answer; b"": there has been none
     runtimes: Collection[str] = ()  # that `listed` was read with
-    listed: Listed | None = None  # what that answer says; None: it has not been good yet
+    listed: Source | None = None  # what that answer says; None: it has not been good yet
     refused: tuple[Problem, ...] = ()  # why the last answer could not be used
-    unread: tuple[
-        Problem, ...
-    ] = ()  # why `body` cannot be read with `runtimes`, so that `listed` is from a reading before
+    # why `body` cannot be read with `runtimes`, so that `listed` is from a reading before
+    unread: tuple[Problem, ...] = ()
 
 
 class SectionHttp:
-    """One section of `http_sd` over time. Its thread starts with the first reading. `earlier`: the section whose place it takes, whose
-    last good answer it begins with where both ask for the same list. `start` runs a job without an end beside everything else."""
+    """One section of `http_sd` over time. Its thread starts with the first reading. `earlier`: sections whose place it takes, of which the
+    first that asks for the same list has the answer that it begins with. `start` runs a job without an end beside everything else."""
 
     def __init__(
         self,
         section: HttpDiscovery,
         host: Host,
         *,
-        earlier: SectionHttp | None = None,
+        earlier: Iterable[SectionHttp] = (),
         start: Callable[[str, Callable[[], None]], object] = start_thread,
         monotonic: Callable[[], float] = elapsed_seconds,
     ) -> None:
@@ -159,7 +157,8 @@ class SectionHttp:
         self._runtimes: Collection[str] = ()
         # failed requests since the last good answer
         self._failed = 0
-        self._state = _State(b"" if earlier is None else earlier._answer_to(section))
+        same = (each for each in earlier if (each._section.url, each._section.path) == (section.url, section.path))
+        self._state: _State = _State(next((each._state.body for each in same), b""))
         # the state that was read last; None before the first reading
         self._said: _State | None = None
 
@@ -178,12 +177,8 @@ class SectionHttp:
             self._runtimes = runtimes
             self._wake.set()
         state = self._said = self._state
-        name = self._section.name
-        problems = state.refused or state.unread
-        if state.listed is None:
-            return SectionReading((Source(name, None, problems),))
-        problems = problems or state.listed.problems
-        return SectionReading((Source(name, state.listed.targets, problems, state.listed.warnings),))
+        value = state.listed or Source(self._section.name, None)
+        return SectionReading((replace(value, problems=state.refused or state.unread or value.problems),))
 
     def close(self) -> None:
         """Ends the thread, without waiting for an exchange under way, which ends at its deadline. May be called twice."""
@@ -217,11 +212,6 @@ class SectionHttp:
             log.exception("asking %s failed; this is a bug, please report it", self._section.name)
             what = f"internal error ({type(error).__name__})"
             self._refuse(Problem(self._section.name, "", what, "The log has the traceback."))
-
-    def _answer_to(self, section: HttpDiscovery) -> bytes:
-        """The last good answer where another section asks for the same list, else b""."""
-        same = (section.url, section.path) == (self._section.url, self._section.path)
-        return self._state.body if same else b""
 
     @property
     def _fix(self) -> str:
@@ -258,7 +248,7 @@ class SectionHttp:
         except ConfigError as error:
             self._state = replace(self._state, runtimes=runtimes, unread=error.problems)
 
-    def _parse(self, body: bytes, runtimes: Collection[str]) -> Listed:
+    def _parse(self, body: bytes, runtimes: Collection[str]) -> Source:
         name = self._section.name
         listing = read_list(
             name,
@@ -272,7 +262,7 @@ class SectionHttp:
         allowed: list[Target] = []
         refused: list[str] = []
         secret, in_clear = sends_secret(self._section.defaults.http), 0
-        for target in listing.targets:
+        for target in listing.targets or ():
             parts = urlsplit(target.url)
             host = parts.hostname or ""
             if not self._allowed.allow(host):
@@ -293,7 +283,7 @@ class SectionHttp:
             warnings.append(
                 f"{name}: to {count_nouns(in_clear, 'target')} a secret is sent over http; let the list say https"
             )
-        return Listed(tuple(allowed), tuple(warnings), tuple(problems))
+        return Source(name, tuple(allowed), tuple(problems), tuple(warnings))
 
 
 def _read_tree(body: bytes, place: Place) -> Node | None:

@@ -24,12 +24,14 @@ MOST_KNOWN_TARGETS = 100_000
 MOST_NOTES = 20
 
 
-class Listed(Struct, frozen=True):
-    """What a list said when it was last good."""
+class Source(Struct, frozen=True):
+    """What one file, URL or cluster says, and what of it is in use."""
 
-    targets: tuple[Target, ...]
-    warnings: tuple[str, ...] = ()  # what has no effect in it
-    problems: tuple[Problem, ...] = ()  # why some of its targets are left out
+    name: str  # path, URL, or another name by which users know it; its problems begin with it
+    # the last good ones, () where it says that there are none; None where it has not been good yet
+    targets: tuple[Target, ...] | None
+    problems: tuple[Problem, ...] = ()  # why it cannot be used as it is now, or why some of its targets are left out
+    warnings: tuple[str, ...] = ()  # what has no effect in what `targets` are from
 
 
 def read_list(
@@ -41,7 +43,7 @@ def read_list(
     *,
     by: FoundBy,
     what: str,
-) -> Listed:
+) -> Source:
     """The targets of a list. Raises ConfigError where it cannot be used.
 
     `source`: the path or URL, for messages. `read` yields its tree, or None where there is none, which it has reported. `by`: the kind of
@@ -70,35 +72,33 @@ def read_list(
             "Split the fleet.",
         )
     warnings = tuple(f"{source}: {note}" for note in list(notes)[:MOST_NOTES])
-    return Listed(tuple(targets[:MOST_KNOWN_TARGETS]), warnings, tuple(problems))
+    return Source(source, tuple(targets[:MOST_KNOWN_TARGETS]), tuple(problems), warnings)
 
 
 # --- A section, and what it says
 
 
-class Source(Struct, frozen=True):
-    """What one file, URL or cluster says, and what of it is in use."""
+class OfPods(Struct, frozen=True, kw_only=True):
+    """What Kubernetes says beside targets."""
 
-    name: str  # path, URL, or another name by which users know it; its problems begin with it
-    # the last good ones, () where it says that there are none; None where it has not been good yet
-    targets: tuple[Target, ...] | None
-    problems: tuple[Problem, ...] = ()  # why it cannot be used as it is now
-    warnings: tuple[str, ...] = ()  # what has no effect in what `targets` are from
-
-
-class SectionReading(Struct, frozen=True):
-    """One reading of a section."""
-
-    sources: tuple[Source, ...]  # in an order that stays
-    problems: tuple[Problem, ...] = ()  # those that belong to no single source
-    # what Kubernetes says of the pods of targets, by the targets' names
-    pods: Mapping[str, PodState] = field(default_factory=dict)
+    pods: Mapping[str, PodState] = field(default_factory=dict)  # of the pods of targets, by the targets' names
     waiting: tuple[WaitingPod, ...] = ()  # pods that are wanted, and no target yet
     workers: tuple[Worker, ...] = ()  # pods that work for another pod's target, which may be read elsewhere
     # namespaces and names of pods that have ended and had GPUs, where the pods of one node are looked at
     finished: frozenset[tuple[str, str]] = frozenset()
     # UUIDs of devices that claims are made of, by pool and device, where they are asked for
     slices: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
+class SectionReading(OfPods, frozen=True):
+    """One reading of a section."""
+
+    sources: tuple[Source, ...]  # in an order that stays
+    problems: tuple[Problem, ...] = ()  # those that belong to no single source
+
+    def list_problems(self) -> list[Problem]:
+        """Its own, then those of its sources."""
+        return [*self.problems, *(problem for source in self.sources for problem in source.problems)]
 
 
 class Section(Protocol):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.discovery.prometheus_sd import SectionFiles, SectionHttp
-from llm_serving_exporter.discovery.section import MOST_KNOWN_TARGETS, Section, SectionReading
+from llm_serving_exporter.discovery.section import MOST_KNOWN_TARGETS, OfPods, Section, SectionReading
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.gpu import Worker
-from llm_serving_exporter.model.record import Struct, field, replace
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import PodState, Shard, Target, WaitingPod
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.settings.checks import MOST_TARGETS, SHARE_THEM, holds_target, identity_of
@@ -22,6 +22,9 @@ from llm_serving_exporter.settings.identity import read_host
 from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 from llm_serving_exporter.settings.options import Host
 from llm_serving_exporter.settings.problems import Place, shown
+
+if TYPE_CHECKING:
+    from llm_serving_exporter.discovery.kubernetes.section import SectionPods
 
 # --- Which of all known targets this exporter reads: those of its shard, and no more than it can.
 
@@ -178,43 +181,32 @@ def _describe_place(target: Target) -> str:
 # --- The sections together
 
 
-# (section of the configuration, host of the exporter, the running sections whose place it takes) -> what runs it
-Maker = Callable[[Any, Host, Sequence[Section]], Section]
+# (section of the configuration, host of the exporter, the running sections of its kind whose place it takes) -> what runs it
+Maker = Callable[[Any, Host, Sequence[Any]], Section]
 
 
-def _make_files(section: FileDiscovery, host: Host, earlier: Sequence[Section]) -> Section:
-    return SectionFiles(section, host)
-
-
-def _make_http(section: HttpDiscovery, host: Host, earlier: Sequence[Section]) -> Section:
-    return SectionHttp(section, host, earlier=next((each for each in earlier if isinstance(each, SectionHttp)), None))
-
-
-def _make_pods(section: KubernetesDiscovery, host: Host, earlier: Sequence[Section]) -> Section:
+def _make_pods(section: KubernetesDiscovery, _host: Host, earlier: Sequence[SectionPods]) -> Section:
     # of an extra, and 8 MB large
     from llm_serving_exporter.discovery.kubernetes.section import SectionPods
 
-    return SectionPods(section, earlier=[each for each in earlier if isinstance(each, SectionPods)])
+    return SectionPods(section, earlier=earlier)
 
 
 # type of a section of the configuration -> what runs it; a further kind of discovery is a line here and one in
 # settings/discovery.py. A maker whose section needs an extra imports it when it is called.
-MAKERS: Mapping[type, Maker] = {FileDiscovery: _make_files, HttpDiscovery: _make_http, KubernetesDiscovery: _make_pods}
+MAKERS: Mapping[type, Maker] = {
+    FileDiscovery: lambda section, host, _earlier: SectionFiles(section, host),
+    HttpDiscovery: lambda section, host, earlier: SectionHttp(section, host, earlier=earlier),
+    KubernetesDiscovery: _make_pods,
+}
 
 
-class Discovered(Struct, frozen=True):
-    """What the configuration and discovery come to together."""
+class Discovered(OfPods, frozen=True):
+    """What the configuration and discovery come to together; what is said of pods is said of `targets`."""
 
     targets: tuple[Target, ...]  # all targets to read, configured ones first
     problems: tuple[str, ...]  # sentences about sources of targets, failures before warnings, at most 100
     failures: int  # how many sources of those that were read again could not be used, and targets left out
-    pods: Mapping[str, PodState] = field(default_factory=dict)  # of `targets`, by their names
-    waiting: tuple[WaitingPod, ...] = ()  # pods that are wanted, and no target yet
-    workers: tuple[Worker, ...] = ()  # pods that work for another pod's target, which may be read elsewhere
-    # namespaces and names of pods of this node that have ended and had GPUs
-    finished: frozenset[tuple[str, str]] = frozenset()
-    # UUIDs of devices that claims are made of, by pool and device
-    slices: Mapping[tuple[str, str], str] = field(default_factory=dict)
     elsewhere: int = 0  # targets that belong to other shards
     left_out: int = 0  # targets of this shard beyond what one exporter reads
     unanswered: tuple[str, ...] = ()  # sources that have neither answered nor failed so far
@@ -254,7 +246,7 @@ class Discovery:
                 left = [pair for pair in left if pair is not same]
                 self._running.append(same)
             else:
-                earlier = _find_earlier(section, left)
+                earlier = [running for config, running in left if type(config) is type(section)]
                 self._running.append((section, MAKERS[type(section)](section, self._host, earlier)))
         for _, gone in left:
             gone.close()
@@ -275,7 +267,7 @@ class Discovery:
             new = section.have_changed()
             reading = section.read(runtimes)
             readings.append(reading)
-            problems = said[id(section)] = _problems_of(reading)
+            problems = said[id(section)] = reading.list_problems()
             # what comes in between the two calls is read, though it was not new yet
             if new or problems != self._said.get(id(section)):
                 failures += len(problems)
@@ -283,7 +275,7 @@ class Discovery:
         known, clashes = merge_targets(configured, readings)
         held = self._holder.choose(known)
         clashes += held.list_problems()
-        sentences = [str(problem) for reading in readings for problem in _problems_of(reading)]
+        sentences = [str(problem) for reading in readings for problem in reading.list_problems()]
         sentences += [str(problem) for problem in clashes]
         warnings = [warning for reading in readings for source in reading.sources for warning in source.warnings]
         return Discovered(
@@ -311,26 +303,6 @@ class Discovery:
                 if source.problems
             ),
         )
-
-
-def _find_earlier(section: DiscoverySection, running: list[tuple[DiscoverySection, Section]]) -> list[Section]:
-    """Sections of the same kind and source whose place a new one takes, the most alike first: what they know is not asked for again."""
-    candidates = []
-    for config, earlier in running:
-        if isinstance(section, HttpDiscovery) and isinstance(config, HttpDiscovery):
-            if (config.url, config.path) == (section.url, section.path):
-                candidates.append((0, earlier))
-        elif isinstance(section, KubernetesDiscovery) and isinstance(config, KubernetesDiscovery):
-            candidates.append(
-                (0 if (config.namespaces, config.node) == (section.namespaces, section.node) else 1, earlier)
-            )
-        elif type(config) is type(section):
-            candidates.append((0, earlier))
-    return [earlier for _, earlier in sorted(candidates, key=lambda pair: pair[0])]
-
-
-def _problems_of(reading: SectionReading) -> list[Problem]:
-    return [*reading.problems, *(problem for source in reading.sources for problem in source.problems)]
 
 
 def _list_states(targets: Iterable[Target], readings: Iterable[SectionReading]) -> dict[str, PodState]:
@@ -369,25 +341,16 @@ def discover_once(config: Config, runtimes: Collection[str], say: Callable[[str]
     A source without an answer by then is a problem. `say` gets a line when it takes longer than a moment. `runtimes`: names of those that
     have a table.
     """
-    discovery = Discovery(config.discovery, shard=config.shard)
-    try:
-        return _wait(discovery, config.targets, runtimes, say)
-    finally:
-        discovery.close()
-
-
-def _wait(
-    discovery: Discovery, configured: tuple[Target, ...], runtimes: Collection[str], say: Callable[[str], object]
-) -> Discovered:
-    discovered = discovery.targets(configured, runtimes)
-    started, is_told = elapsed_seconds(), False
-    while discovered.unanswered and (waited := elapsed_seconds() - started) < LONGEST_WAIT_SECONDS:
-        if waited > SILENT_SECONDS and not is_told:
-            is_told = True
-            say(f"waiting up to {LONGEST_WAIT_SECONDS:g} s for {', '.join(discovered.unanswered)}")
-        time.sleep(_LOOK_EVERY_SECONDS)
-        if discovery.changed():
-            discovered = discovery.targets(configured, runtimes)
+    with closing(Discovery(config.discovery, shard=config.shard)) as discovery:
+        discovered = discovery.targets(config.targets, runtimes)
+        started, is_told = elapsed_seconds(), False
+        while discovered.unanswered and (waited := elapsed_seconds() - started) < LONGEST_WAIT_SECONDS:
+            if waited > SILENT_SECONDS and not is_told:
+                is_told = True
+                say(f"waiting up to {LONGEST_WAIT_SECONDS:g} s for {', '.join(discovered.unanswered)}")
+            time.sleep(_LOOK_EVERY_SECONDS)
+            if discovery.changed():
+                discovered = discovery.targets(config.targets, runtimes)
     fix = "Check that it is up and can be reached from here."
     late = [Problem(name, "", "it has not answered in time", fix) for name in discovered.unanswered]
     return replace(

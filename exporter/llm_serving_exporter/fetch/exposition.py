@@ -56,9 +56,8 @@ METRIC_TYPES = frozenset(
 class Grammar(Struct, frozen=True):
     """Patterns of one format, each for a whole line without its newline."""
 
-    sample: re.Pattern[str]  # groups: name, label body, value, timestamp; None where absent
+    sample: re.Pattern[str]  # groups: name, label body, value; None where absent
     metadata: re.Pattern[str]  # groups: keyword, name, text
-    timestamp_units_per_second: float  # 1000 where timestamps are milliseconds, 1 where they are seconds
 
 
 def _build_body(term: str, gap: str) -> str:
@@ -74,18 +73,16 @@ _GAP = r"[ \t]*+"
 TEXT = Grammar(
     sample=re.compile(
         rf"{_GAP}(?:({NAME})(?=[ \t{{]))?{_GAP}(?:\{{({_build_body(_build_term(_GAP), _GAP)})\}})?{_GAP}"
-        rf"({NUMBER})(?:[ \t]++({MILLISECONDS}))?{_GAP}"
+        rf"({NUMBER})(?:[ \t]++{MILLISECONDS})?{_GAP}"
     ),
     metadata=re.compile(rf"{_GAP}#[ \t]++(HELP|TYPE)[ \t]++({NAME}|{QUOTED})(?:[ \t]++(.*+))?"),
-    timestamp_units_per_second=1000.0,
 )
 _EXEMPLAR = rf" \# \{{{_build_body(rf'{LABEL_NAME}={QUOTED}', '')}\}} {NUMBER}(?: {SECONDS})?"
 OPENMETRICS = Grammar(
     sample=re.compile(
-        rf"(?:({NAME})(?=[ {{]))?(?:\{{({_build_body(_build_term(''), '')})\}})? ({NUMBER})(?: ({SECONDS}))?(?:{_EXEMPLAR})?"
+        rf"(?:({NAME})(?=[ {{]))?(?:\{{({_build_body(_build_term(''), '')})\}})? ({NUMBER})(?: {SECONDS})?(?:{_EXEMPLAR})?"
     ),
     metadata=re.compile(rf"\# (HELP|TYPE|UNIT) ({NAME}|{QUOTED})(?: (.*+))?"),
-    timestamp_units_per_second=1.0,
 )
 
 _TERMS = re.compile(rf"(?:({LABEL_NAME})|({QUOTED}))(?:{_GAP}={_GAP}({QUOTED}))?")
@@ -276,35 +273,17 @@ _SAMPLE_START = re.compile(r"^[ \t]*+[^ \t\n#]", re.MULTILINE)
 _NO_LABELS = LabelBody((), None)
 
 
-class ParsedSample(Struct, frozen=True):
-    """One sample of a page."""
-
-    name: str  # as on the wire
-    labels: tuple[tuple[str, str], ...]  # (name, value) unescaped, sorted by name
-    value: float  # NaN and infinities included
-    timestamp_seconds: float | None  # Unix time; None where the line has none
-
-
 class ParsedPage(Struct, frozen=True):
     """One page. Samples are those that were wanted, in page order, duplicates included; lines are those of
-    `text.split("\\n")`."""
+    `text.split("\\n")`. Timestamps are checked and not kept."""
 
     keys: tuple[SeriesKey, ...]  # one for each sample
     values: tuple[float, ...]  # one for each of `keys`
-    timestamps_seconds: Mapping[int, float]  # index in `keys` -> Unix time; only samples whose line has one
     types: Mapping[str, str]  # family name -> type; the last TYPE line of a name wins
     names: frozenset[str]  # every sample name on the page, wanted or not
     series_count: int  # every sample on the page, wanted or not
     value_widths: tuple[int, ...]  # one for each line: characters of the value that ends the line (all ASCII), else 0
     indexes: tuple[int, ...]  # one for each line: its sample's place in `keys`, else -1
-
-    @property
-    def samples(self) -> tuple[ParsedSample, ...]:
-        """The wanted samples as objects, in page order, duplicates included."""
-        return tuple(
-            ParsedSample(key.name, key.labels, value, self.timestamps_seconds.get(index))
-            for index, (key, value) in enumerate(zip(self.keys, self.values, strict=True))
-        )
 
 
 def is_openmetrics(content_type: str) -> bool:
@@ -324,15 +303,13 @@ def parse_text(
     good but the page stops inside a line or, in OpenMetrics, before ``# EOF``.
     """
     _check_series_cap(text, max_series)
-    grammar = OPENMETRICS if openmetrics else TEXT
-    match_sample = grammar.sample.fullmatch
+    match_sample = (OPENMETRICS if openmetrics else TEXT).sample.fullmatch
     lines = text.split("\n")
     widths, indexes = [0] * len(lines), [-1] * len(lines)
     unfinished = lines.pop()
 
     keys: list[SeriesKey] = []
     values: list[float] = []
-    timestamps: dict[int, float] = {}
     types: dict[str, str] = {}
     kept: dict[str, str] = {}  # every name seen -> the one copy of it that all its samples share, "" if not wanted
     # many series have the same text between the braces: a model's gauges, the buckets of one le in all its histograms
@@ -345,7 +322,7 @@ def parse_text(
         if match is None:
             ended = _read_comment(line, at, types, openmetrics)
             continue
-        bare, raw_body, value, timestamp = match.groups()
+        bare, raw_body, value = match.groups()
         body = bodies.get(raw_body)
         if body is None:
             body = bodies[raw_body] = read_body(raw_body)
@@ -361,15 +338,11 @@ def parse_text(
             shared = kept[name] = name if wanted is None or wanted(name) else ""
         if shared:
             indexes[at] = len(keys)
-            if timestamp is not None:
-                timestamps[len(keys)] = float(timestamp) / grammar.timestamp_units_per_second
             keys.append(SeriesKey(shared, labels))
             values.append(float(value))
 
     _check_end(unfinished, len(lines), ended, openmetrics)
-    return ParsedPage(
-        tuple(keys), tuple(values), timestamps, types, frozenset(kept), count, tuple(widths), tuple(indexes)
-    )
+    return ParsedPage(tuple(keys), tuple(values), types, frozenset(kept), count, tuple(widths), tuple(indexes))
 
 
 def _read_comment(line: str, at: int, types: dict[str, str], openmetrics: bool) -> bool:

@@ -653,5 +653,4 @@ def _sample_devices(
     if config.dcgm is not None:
         oldest = gpus.readings.monotonic_seconds - DCGM_STALE_INTERVALS * config.dcgm.interval_seconds
     ratios = select_dcgm_ratios(uuids, gpus.dcgm, gpus.readings.gpus, not_before_monotonic_seconds=oldest)
-    found = ratios.by_uuid if ratios.by_uuid is not None else ratios.absence or Absence.NOT_EXPORTED
-    return make_sample(uuids, gpus.readings, found)
+    return make_sample(uuids, gpus.readings, ratios)

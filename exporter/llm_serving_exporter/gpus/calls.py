@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from collections import defaultdict
 from typing import Any
 
 from llm_serving_exporter.errors import GpuError
@@ -49,30 +50,12 @@ class Total:
         return self._total
 
 
-class Totals:
-    """The totals of one GPU by name, kept across re-initialisations of NVML. Names come from code, so their number
-    is bounded."""
-
-    def __init__(self) -> None:
-        self._totals: dict[str, Total] = {}
-
-    def update(self, name: str, raw: int) -> int:
-        """As `Total.update`, for the total called `name`."""
-        return self._totals.setdefault(name, Total()).update(raw)
+# the totals of one GPU by name, kept across re-initialisations of NVML; names come from code, so their number is bounded
+Totals = defaultdict[str, Total]
 
 
 # --- The calls.
 
-
-NOT_SUPPORTED = GpuAbsence.NOT_SUPPORTED
-NO_PERMISSION = GpuAbsence.NO_PERMISSION
-DISABLED = GpuAbsence.DISABLED
-IN_USE = GpuAbsence.IN_USE
-NO_DATA = GpuAbsence.NO_DATA
-NO_WINDOW = GpuAbsence.NO_WINDOW
-ON_PARENT = GpuAbsence.ON_PARENT
-ON_INSTANCES = GpuAbsence.ON_INSTANCES
-ERROR = GpuAbsence.ERROR
 
 UNINITIALIZED, INVALID_ARGUMENT, UNSUPPORTED, PERMISSION, NOT_FOUND = 1, 2, 3, 4, 6
 DRIVER_NOT_LOADED, TIMEOUT, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 9, 10, 12, 13
@@ -80,14 +63,14 @@ GPU_IS_LOST, RESET_REQUIRED, LIB_RM_VERSION_MISMATCH, BUSY, NO_VALUE = 15, 16, 1
 ARGUMENT_VERSION_MISMATCH, DEPRECATED, NOT_READY, GPU_NOT_FOUND, UNKNOWN = 25, 26, 27, 28, 999
 
 _ABSENT = {
-    UNSUPPORTED: NOT_SUPPORTED,
-    FUNCTION_NOT_FOUND: NOT_SUPPORTED,
-    ARGUMENT_VERSION_MISMATCH: NOT_SUPPORTED,
-    DEPRECATED: NOT_SUPPORTED,
-    PERMISSION: NO_PERMISSION,
-    BUSY: IN_USE,
-    NO_VALUE: NO_DATA,
-    NOT_READY: NO_DATA,
+    UNSUPPORTED: GpuAbsence.NOT_SUPPORTED,
+    FUNCTION_NOT_FOUND: GpuAbsence.NOT_SUPPORTED,
+    ARGUMENT_VERSION_MISMATCH: GpuAbsence.NOT_SUPPORTED,
+    DEPRECATED: GpuAbsence.NOT_SUPPORTED,
+    PERMISSION: GpuAbsence.NO_PERMISSION,
+    BUSY: GpuAbsence.IN_USE,
+    NO_VALUE: GpuAbsence.NO_DATA,
+    NOT_READY: GpuAbsence.NO_DATA,
 }
 # Codes after which no call of this session can succeed.
 _SESSION = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH})
@@ -106,7 +89,7 @@ NamedCall = tuple[Any, ...]
 
 def classify_refusal(code: int) -> str:
     """NVML return code -> code of `GpuReading.absent`."""
-    return _ABSENT.get(code, ERROR)
+    return _ABSENT.get(code, GpuAbsence.ERROR)
 
 
 class Nvml:
@@ -215,7 +198,7 @@ class Device:
                 if error.ends_more_than_the_call:
                     raise
                 absent = classify_refusal(error.code)
-                if absent == NOT_SUPPORTED:
+                if absent == GpuAbsence.NOT_SUPPORTED:
                     self._unsupported.add((field, number))
                     continue
                 self.unknown += error.code == UNKNOWN
@@ -223,5 +206,5 @@ class Device:
                 return None
             self.answered += 1
             return value
-        self.absent[field] = NOT_SUPPORTED
+        self.absent[field] = GpuAbsence.NOT_SUPPORTED
         return None

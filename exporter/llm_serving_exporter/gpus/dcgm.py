@@ -1,8 +1,8 @@
-"""dcgm-exporter's page -> readings by GPU, and the GPUs of a target among them. Pure.
+"""dcgm-exporter's page -> how much of its memory bandwidth each GPU uses, and which of the GPUs are a target's. Pure.
 
 Field names, units and labels: dcgm-exporter's default-counters.csv and 1.x-compatibility-metrics.csv and its render_metrics.go (tags 2.4
 to 4.6.0-4.8.3); dcgm_fields.h of DCGM 4.6.0, which renamed the macros and keeps the old names as aliases. A counters file may use
-either, so both are read. Blank values: dcgm_fields.h, DCGM_…_BLANK, _NOT_FOUND, _NOT_SUPPORTED, _NOT_PERMISSIONED; exporters
+either, so both are read. Blank values: dcgm_fields.h, DCGM_FP64_BLANK, _NOT_FOUND, _NOT_SUPPORTED, _NOT_PERMISSIONED; exporters
 before the filter of 2024 write them like readings.
 """
 
@@ -13,7 +13,6 @@ from math import inf
 
 from llm_serving_exporter.gpus.device_page import PageField, collect_values, names_of
 from llm_serving_exporter.model.gpu import DcgmReading, DcgmReadings, GpuReading
-from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.sample import Samples, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence
 
@@ -21,68 +20,34 @@ PROFILING_NEEDS = (
     "profiling fields (DCGM_FI_PROF_…) need a datacenter GPU, dcgm-exporter run as root with CAP_SYS_ADMIN, "
     "and their lines in its counters file; meanwhile no profiler may hold the GPU"
 )
-# As doubles the four INT64 blanks (0x7ffffffffffffff0 and the next three) are one and the same number; "not supported" is the usual one.
-# DCGM keeps INT32 blanks (0x7ffffff0 and the next three) in 64-bit fields too.
-_INTEGER_BLANKS: Mapping[float, Absence] = {
-    float(0x7FFFFFFFFFFFFFF0): Absence.NOT_EXPORTED,
-    float(0x7FFFFFF0): Absence.WARMING_UP,
-    float(0x7FFFFFF1): Absence.NOT_EXPORTED,
-    float(0x7FFFFFF2): Absence.NOT_EXPORTED,
-    float(0x7FFFFFF3): Absence.NO_PERMISSION,
-}
-_FP64_BLANK = 140737488355328.0
-_DOUBLE_BLANKS: Mapping[float, Absence] = {
-    _FP64_BLANK: Absence.WARMING_UP,
-    _FP64_BLANK + 1: Absence.NOT_EXPORTED,
-    _FP64_BLANK + 2: Absence.NOT_EXPORTED,
-    _FP64_BLANK + 3: Absence.NO_PERMISSION,
-}
-
-
-class DcgmRatios(Struct, frozen=True):
-    """One ratio of each GPU of a target."""
-
-    by_uuid: Mapping[str, float] | None  # 0-1; None: one of the GPUs lacks it, or none is known
-    absence: Absence = Absence.AVAILABLE  # why `by_uuid` is None
-    why: str = ""  # the same as a sentence for a person; "" where nothing is missing
-
-
+_BLANK = 140737488355328.0
+_BANDWIDTH, _LISTED = "dram_bandwidth_ratio", "listed"
 FIELDS: Mapping[str, PageField] = {
-    "dram_bandwidth_ratio": PageField(
+    _BANDWIDTH: PageField(
         ("DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_DRAM_UTIL_RATIO", "dcgm_fi_prof_dram_active"),
-        _DOUBLE_BLANKS,
+        {
+            _BLANK: Absence.WARMING_UP,
+            _BLANK + 1: Absence.NOT_EXPORTED,
+            _BLANK + 2: Absence.NOT_EXPORTED,
+            _BLANK + 3: Absence.NO_PERMISSION,
+        },
         highest=1.0,
     ),
-    "sm_activity_ratio": PageField(
-        ("DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO", "dcgm_fi_prof_sm_active"), _DOUBLE_BLANKS, highest=1.0
+    # that these are there says which GPUs the page has, with profiling and without
+    _LISTED: PageField(
+        (
+            *("DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO", "dcgm_fi_prof_sm_active"),
+            *("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_TENSOR_UTIL_RATIO", "dcgm_fi_prof_pipe_tensor_active"),
+            *("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", "dcgm_fi_prof_gr_engine_active"),
+            *("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS", "dcgm_power_usage"),
+            *("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "dcgm_total_energy_consumption"),
+            *("DCGM_FI_DEV_FB_USED", "dcgm_fb_used"),
+        )
     ),
-    "tensor_activity_ratio": PageField(
-        ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_TENSOR_UTIL_RATIO", "dcgm_fi_prof_pipe_tensor_active"),
-        _DOUBLE_BLANKS,
-        highest=1.0,
-    ),
-    "engine_activity_ratio": PageField(
-        ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", "dcgm_fi_prof_gr_engine_active"),
-        _DOUBLE_BLANKS,
-        highest=1.0,
-    ),
-    "power_watts": PageField(
-        ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS", "dcgm_power_usage"), _DOUBLE_BLANKS
-    ),
-    # millijoules
-    "energy_joules_total": PageField(
-        ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "dcgm_total_energy_consumption"), _INTEGER_BLANKS, factor=1e-3
-    ),
-    # MiB
-    "memory_used_bytes": PageField(("DCGM_FI_DEV_FB_USED", "dcgm_fb_used"), _INTEGER_BLANKS, factor=float(1 << 20)),
 }
-_WANTED = frozenset(names_of(FIELDS))
+# names of the samples that are read here
+WANTED = frozenset(names_of(FIELDS))
 _PREFIXES = ("DCGM_", "dcgm_")
-
-
-def is_wanted_dcgm_name(name: str) -> bool:
-    """Whether samples of this name are read here."""
-    return name in _WANTED
 
 
 def is_dcgm_page(names: Iterable[str]) -> bool:
@@ -102,13 +67,9 @@ def read_gpus(samples: Samples) -> tuple[DcgmReading, ...]:
     """
     return tuple(
         DcgmReading(
-            uuid=_read_uuid(labels),
-            gpu_instance_id=_read_instance(labels),
-            mig_profile=labels.label("GPU_I_PROFILE") or "",
-            gpu_name=labels.label("modelName") or "",
-            host_name=labels.label("hostname") or labels.label("Hostname") or "",
-            absent=absent,
-            **values,
+            _read_uuid(labels),
+            _read_instance(labels),
+            values[_BANDWIDTH] if _BANDWIDTH in values else absent[_BANDWIDTH],
         )
         for _, labels, values, absent in collect_values(samples, FIELDS, _read_key)
     )
@@ -133,10 +94,9 @@ def select_dcgm_ratios(
     readings: DcgmReadings | None,
     gpus: Sequence[GpuReading],
     *,
-    field: str = "dram_bandwidth_ratio",
     not_before_monotonic_seconds: float = -inf,
-) -> DcgmRatios:
-    """A ratio of each of a target's GPUs, by its UUID as in `uuids`.
+) -> dict[str, float] | Absence:
+    """The bandwidth ratio of each of a target's GPUs, by its UUID as in `uuids`, or why one of them has none.
 
     `readings`: None where dcgm-exporter is not configured. `gpus`: NVML's, which say which MIG instance of which GPU a "MIG-…" UUID is:
     DCGM knows instances by the GPU's UUID and the GPU instance id, so compute instances that share a GPU instance share its ratio.
@@ -144,43 +104,21 @@ def select_dcgm_ratios(
     would not be the target's.
     """
     if readings is None:
-        return DcgmRatios(None, Absence.NOT_CONFIGURED, "dcgm.url is not set")
+        return Absence.NOT_CONFIGURED
     if not uuids:
-        return DcgmRatios(None, Absence.GPUS_UNKNOWN, "the target's GPUs are not known")
-    if not readings.attempt.ok:
-        return DcgmRatios(None, Absence.INPUT_MISSING, f"dcgm-exporter could not be read: {readings.attempt.detail}")
-    if readings.monotonic_seconds < not_before_monotonic_seconds:
-        return DcgmRatios(None, Absence.INPUT_MISSING, "the last reading of dcgm-exporter is too old")
-    by_key = {(one.uuid.lower(), one.gpu_instance_id): one for one in readings.gpus}
+        return Absence.GPUS_UNKNOWN
+    if not readings.attempt.ok or readings.monotonic_seconds < not_before_monotonic_seconds:
+        return Absence.INPUT_MISSING
+    by_key = {(one.uuid.lower(), one.gpu_instance_id): one.dram_bandwidth_ratio for one in readings.gpus}
     instances = {gpu.identity.uuid.lower(): gpu.identity.mig for gpu in gpus if gpu.identity.mig is not None}
+    # a page without any GPU lacks the fields; another GPU's page may be another node's
+    missing = Absence.GPUS_UNKNOWN if readings.gpus else Absence.NOT_EXPORTED
     ratios: dict[str, float] = {}
     for uuid in uuids:
         mig = instances.get(uuid.lower())
         key = (uuid.lower(), None) if mig is None else (mig.parent_uuid.lower(), mig.gpu_instance_id)
-        one = by_key.get(key)
-        value = None if one is None else getattr(one, field)
-        if value is None:
-            return _explain_missing(uuid, one, readings, field)
-        ratios[uuid] = value
-    return DcgmRatios(ratios)
-
-
-_WHY: Mapping[Absence, str] = {
-    Absence.NO_PERMISSION: "dcgm-exporter may not read {field} of {gpu}; {needs}",
-    Absence.WARMING_UP: "dcgm-exporter has no {field} of {gpu} at the moment (just started, or a profiler holds the GPU)",
-    Absence.INVALID: "dcgm-exporter's {field} of {gpu} is no ratio from 0 to 1",
-    Absence.DUPLICATE: "dcgm-exporter's page has several values of {field} for {gpu}",
-}
-
-
-def _explain_missing(uuid: str, one: DcgmReading | None, readings: DcgmReadings, field: str) -> DcgmRatios:
-    if one is None and readings.gpus:
-        return DcgmRatios(
-            None,
-            Absence.GPUS_UNKNOWN,
-            f"dcgm-exporter's page does not have {uuid}; is dcgm.url the dcgm-exporter of this node, and not a Service "
-            "that answers for every node in turn?",
-        )
-    absence = Absence.NOT_EXPORTED if one is None else one.absent[field]
-    why = _WHY.get(absence, "dcgm-exporter's page has no {field} of {gpu}; {needs}")
-    return DcgmRatios(None, absence, why.format(field=FIELDS[field].names[0], gpu=uuid, needs=PROFILING_NEEDS))
+        ratio = by_key.get(key, missing)
+        if isinstance(ratio, Absence):
+            return ratio
+        ratios[uuid] = ratio
+    return ratios

@@ -60,7 +60,6 @@ class DeviceTable(Struct, frozen=True):
     # products by their memory in bytes, for an exporter that names none
     products: Mapping[str, float] = field(default_factory=dict)
     card_label: str = ""  # the serial number that all parts of one card have; "": cards have no parts
-    part_label: str = ""  # which part of the card it is
     partition_label: str = ""  # how the card is partitioned, and the values of it that mean: not at all
     unpartitioned: frozenset[str] = frozenset()  # in lower case
     # the others -> into how many parts, whether the page shows them all or not
@@ -229,7 +228,6 @@ AMD = DeviceTable(
     index_label="gpu_id",
     name_labels=("card_series", "card_model"),
     card_label="serial_number",
-    part_label="gpu_partition_id",
     # both dies of an MI250X have the card's serial number, and are no parts that a user made
     partition_label="gpu_compute_partition_type",
     unpartitioned=frozenset({"", "spx", "none", "na"}),
@@ -283,7 +281,8 @@ GAUDI = DeviceTable(
 
 
 TABLES: tuple[DeviceTable, ...] = (AMD, GAUDI)
-_WANTED = frozenset(name for table in TABLES for name in (*table.fingerprints, *names_of(table.fields)))
+# names of the samples that are read here
+WANTED = frozenset(name for table in TABLES for name in (*table.fingerprints, *names_of(table.fields)))
 # by the reason of a page's field; whatever else is wrong with a value is the exporter's error
 _WHY: Mapping[Absence, GpuAbsence] = {
     Absence.NOT_EXPORTED: GpuAbsence.NOT_SUPPORTED,
@@ -295,11 +294,6 @@ _COUNTS = ("ecc_errors_total", "pcie_bytes_total", "nvlink_bytes_total")
 _WHOLE = frozenset({"memory_used_bytes", "memory_total_bytes"})
 # more than what drivers keep of the memory, less than from one product to the next
 _MEMORY_TOLERANCE = 0.12
-
-
-def is_wanted_name(name: str) -> bool:
-    """Whether samples of this name are read here."""
-    return name in _WANTED
 
 
 def recognise(names: Iterable[str]) -> DeviceTable | None:

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from llm_serving_exporter.gpus.calls import NOT_SUPPORTED, TIMEOUT, Nvml, NvmlCallError, classify_refusal
+from llm_serving_exporter.gpus.calls import TIMEOUT, Nvml, NvmlCallError, classify_refusal
+from llm_serving_exporter.model.gpu import GpuAbsence
 
 # --- Faults that last: one log line where a fault begins, one where it ends, none while it goes on.
 
@@ -120,8 +121,8 @@ class EventWatcher:
             return None
         try:
             if not self._nvml.call("nvmlDeviceGetSupportedEventTypes", handle) & XID_CRITICAL_ERROR:
-                self._refused[uuid] = NOT_SUPPORTED
-                return NOT_SUPPORTED
+                self._refused[uuid] = GpuAbsence.NOT_SUPPORTED
+                return GpuAbsence.NOT_SUPPORTED
             if self._set is None:
                 self._set = self._nvml.call("nvmlEventSetCreate")
             self._uuids[key] = uuid  # before the first event can come

@@ -1,10 +1,12 @@
-"""A device exporter as the source of GPU readings, where NVML is not: AMD's, Intel Gaudi's. Its page says which it is."""
+"""Device exporters, scrape by scrape: dcgm-exporter beside NVML; AMD's or Intel Gaudi's, whose page says which it is, instead of it."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Generic, TypeVar
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.errors import ExpositionError
@@ -13,102 +15,30 @@ from llm_serving_exporter.facts.gpus import match
 from llm_serving_exporter.fetch.http import HttpClient
 from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.fetch.waits import drive
-from llm_serving_exporter.gpus.dcgm import is_dcgm_page
-from llm_serving_exporter.gpus.device_page import TABLES, is_wanted_name, read_devices, recognise
-from llm_serving_exporter.model.gpu import GpuReading, GpuReadings
-from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.sample import Attempt, FailureReason, Page, Refusal, Samples, Stage
+from llm_serving_exporter.gpus import dcgm, device_page
+from llm_serving_exporter.gpus.dcgm import PROFILING_NEEDS, is_dcgm_page, read_gpus
+from llm_serving_exporter.gpus.device_page import TABLES, read_devices, recognise
+from llm_serving_exporter.model.gpu import DcgmReading, DcgmReadings, GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Refusal, Samples, Stage
+from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.settings.config import DcgmConfig
 from llm_serving_exporter.settings.problems import listed
 
-# --- A page of a device exporter, scrape by scrape: over a connection that is kept, each way to fail with its reason.
+G = TypeVar("G")
+R = TypeVar("R", DcgmReadings, GpuReadings)
 
 
-class Scraped(Struct, frozen=True):
-    """A page that was read."""
-
-    page: Page  # as it came
-    samples: Samples  # those that are wanted
-    names: Collection[str]  # of all samples, unwanted ones too
-
-
-class DevicePage:
-    """Reads one page, from one thread at a time. Raises ConfigError when it is made with a URL or settings that cannot be used."""
-
-    def __init__(
-        self,
-        config: DcgmConfig,
-        is_wanted: Callable[[str], bool],
-        monotonic: Callable[[], float],
-        wall: Callable[[], float],
-    ) -> None:
-        self.config = config
-        self._monotonic, self._wall = monotonic, wall
-        self._client = HttpClient(config.url, config.http, monotonic=monotonic, wall=wall)
-        self._parser = PageParser(is_wanted, config.max_series)
-
-    @property
-    def place(self) -> str:
-        """Where the page is, for messages."""
-        return self.config.url + self.config.metrics_path
-
-    def scrape(self, started: float) -> Scraped | Attempt:
-        """The page, or the attempt that failed to read it. `started`: when the attempt began."""
-        page = drive(self._client.get_metrics(self.config.metrics_path))
-        if isinstance(page, Refusal):
-            return self.fail(started, Stage.SCRAPE, page.reason, page.detail, page.status)
-        try:
-            samples = self._parser.parse(page)
-        except ExpositionError as error:
-            size = len(page.body)
-            return self.fail(started, Stage.PARSE, FailureReason(error.reason), str(error), page.status, size)
-        return Scraped(page, samples, samples.layout.names)
-
-    def succeed(self, started: float, page: Page) -> Attempt:
-        """The attempt that read a page."""
-        taken = self._monotonic() - started
-        return Attempt(Stage.GPU, None, "", page.received_unix_seconds, taken, page.status, len(page.body))
-
-    def fail(
-        self,
-        started: float,
-        stage: Stage,
-        reason: FailureReason,
-        detail: str,
-        status: int | None = None,
-        page_bytes: int | None = None,
-    ) -> Attempt:
-        """The attempt that ends now, for a reason."""
-        return Attempt(stage, reason, detail, self._wall(), self._monotonic() - started, status, page_bytes)
-
-    def fail_for_fault(self, started: float, error: Exception) -> Attempt:
-        """The attempt that a fault of the exporter's own ended. Its traceback is for the caller to log."""
-        detail = f"internal error ({type(error).__name__}); the log has the traceback"
-        return self.fail(started, Stage.GPU, FailureReason.INTERNAL, detail)
-
-    def close(self) -> None:
-        """Ends the connection; may be called twice."""
-        self._client.close()
-
-
-# --- The source of readings.
-
-
-log = logging.getLogger("llm_serving_exporter.gpu")
-
-# the source of readings of which no page was recognised yet
-UNKNOWN = "device_exporter"
-# of cards whose name the page does not say; a page of lies must not grow them
-MOST_PRODUCTS = 64
-SOURCES = frozenset({UNKNOWN, *(table.name for table in TABLES)})
-
-
-class DeviceExporterSource:
-    """Reads one device exporter, from one thread at a time: a `gpus.source.GpuSource`.
+class _ExporterSource(Generic[R, G]):
+    """Reads one device exporter, from one thread at a time, over a connection that is kept between reads.
 
     Raises ConfigError when it is made with a URL or settings that cannot be used.
     """
+
+    _title: str
+    _log: logging.Logger
+    _wanted: frozenset[str]  # names of samples
 
     def __init__(
         self,
@@ -117,72 +47,143 @@ class DeviceExporterSource:
         monotonic: Callable[[], float] = elapsed_seconds,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._monotonic = monotonic
-        self._page = DevicePage(config, is_wanted_name, monotonic, wall)
-        self._name = UNKNOWN
-        # by PCI device id and the card's memory
-        self._products: dict[tuple[int | None, int | None], str] = {}
-        self._said: tuple[str, FailureReason | None, int] | None = None
+        self._path, self._place = config.metrics_path, config.url + config.metrics_path
+        self._monotonic, self._wall = monotonic, wall
+        self._client = HttpClient(config.url, config.http, monotonic=monotonic, wall=wall)
+        self._parser = PageParser(self._wanted.__contains__, config.max_series)
+        # what the log has of the last scrape
+        self._said: object = None
 
-    def read(self) -> GpuReadings:
-        """One scrape. Never raises: what went wrong is in `attempt`."""
+    def read(self) -> R:
+        """One scrape. Never raises: what went wrong is in `attempt`, and then no reading of before is left."""
         started = self._monotonic()
         try:
-            readings = self._read(started)
-        except Exception as error:
-            log.exception("reading the device exporter failed; this is a bug, please report it")
-            readings = self._fail(self._page.fail_for_fault(started, error))
-        self._log_change(readings)
+            readings = self._scrape(started)
+        except Exception as error:  # noqa: BLE001  # the daemon must go on; logged with its traceback
+            self._log.exception("reading %s failed; this is a bug, please report it", self._title)
+            detail = f"internal error ({type(error).__name__}); the log has the traceback"
+            readings = self._fail(started, Stage.GPU, FailureReason.INTERNAL, detail)
+        attempt = readings.attempt
+        if attempt.reason is None:
+            change, level, text = self._describe(readings)
+        else:
+            change, level = attempt.reason, logging.WARNING
+            text = f"{attempt.stage.value} failed, reason={attempt.reason.value}: {attempt.detail}"
+        if change != self._said:
+            self._log.log(level, "%s %s: %s", self._title.removeprefix("the "), self._place, text)
+        self._said = change
         return readings
 
     def close(self) -> None:
         """Ends the connection; may be called twice."""
-        self._page.close()
+        self._client.close()
 
-    def _read(self, started: float) -> GpuReadings:
-        found = self._page.scrape(started)
-        if isinstance(found, Attempt):
-            return self._fail(found)
-        table = recognise(found.names)
-        if table is None:
-            detail = f"{self._page.config.metrics_path} is the page of none of {listed((one.title for one in TABLES), 'and')}"
-            if is_dcgm_page(found.names):
-                detail = (
-                    f"{self._page.config.metrics_path} is dcgm-exporter's: its address belongs to dcgm.url, beside NVML"
-                )
-            reason, page = FailureReason.UNKNOWN_RUNTIME, found.page
-            return self._fail(self._page.fail(started, Stage.NORMALISE, reason, detail, page.status, len(page.body)))
-        self._name = table.name
-        gpus = tuple(map(self._name_product, read_devices(found.samples, table)))
-        attempt = self._page.succeed(started, found.page)
-        return GpuReadings(attempt, table.name, found.page.received_monotonic_seconds, gpus)
+    def _scrape(self, started: float) -> R:
+        page = drive(self._client.get_metrics(self._path))
+        if isinstance(page, Refusal):
+            return self._fail(started, Stage.SCRAPE, page.reason, page.detail, page.status)
+        size = len(page.body)
+        try:
+            samples = self._parser.parse(page)
+        except ExpositionError as error:
+            return self._fail(started, Stage.PARSE, FailureReason(error.reason), str(error), page.status, size)
+        gpus = self._read_page(samples)
+        if isinstance(gpus, str):
+            return self._fail(started, Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, gpus, page.status, size)
+        taken = self._monotonic() - started
+        attempt = Attempt(Stage.GPU, None, "", page.received_unix_seconds, taken, page.status, size)
+        return self._make_readings(attempt, page.received_monotonic_seconds, gpus)
 
-    def _name_product(self, gpu: GpuReading) -> GpuReading:
+    def _fail(
+        self,
+        started: float,
+        stage: Stage,
+        reason: FailureReason,
+        detail: str,
+        status: int | None = None,
+        size: int | None = None,
+    ) -> R:
+        taken = self._monotonic() - started
+        return self._make_readings(
+            Attempt(stage, reason, detail, self._wall(), taken, status, size), self._monotonic(), ()
+        )
+
+    def _read_page(self, samples: Samples) -> Iterable[G] | str:
+        """The GPUs of a page, or why it is not this exporter's."""
+        raise NotImplementedError
+
+    def _make_readings(self, attempt: Attempt, monotonic_seconds: float, gpus: Iterable[G]) -> R:
+        raise NotImplementedError
+
+    def _describe(self, readings: R) -> tuple[object, int, str]:
+        """Of a scrape that went well: what is logged again where it changes, the level and the text."""
+        raise NotImplementedError
+
+
+class DcgmSource(_ExporterSource[DcgmReadings, DcgmReading]):
+    """Reads one dcgm-exporter."""
+
+    _title, _log = "dcgm-exporter", logging.getLogger("llm_serving_exporter.dcgm")
+    _wanted = dcgm.WANTED
+
+    def _read_page(self, samples: Samples) -> Iterable[DcgmReading] | str:
+        if not is_dcgm_page(samples.layout.names):
+            return f"{self._path} has no series DCGM_…: what answers is not dcgm-exporter"
+        return read_gpus(samples)
+
+    def _make_readings(self, attempt: Attempt, monotonic_seconds: float, gpus: Iterable[DcgmReading]) -> DcgmReadings:
+        return DcgmReadings(attempt, monotonic_seconds, tuple(gpus))
+
+    def _describe(self, readings: DcgmReadings) -> tuple[object, int, str]:
+        if all(isinstance(gpu.dram_bandwidth_ratio, Absence) for gpu in readings.gpus):
+            return False, logging.WARNING, f"up, without memory bandwidth: {PROFILING_NEEDS}"
+        gpus = count_nouns(len(readings.gpus), "GPU or MIG instance", "GPUs or MIG instances")
+        return True, logging.INFO, f"up, {gpus}"
+
+
+# the source of readings of which no page was recognised yet
+UNKNOWN = "device_exporter"
+# of cards whose name the page does not say; a page of lies must not grow them
+MOST_PRODUCTS = 64
+
+
+class DeviceExporterSource(_ExporterSource[GpuReadings, GpuReading]):
+    """Reads one device exporter of another vendor than NVIDIA: a source of GPU readings."""
+
+    _title, _log = "the device exporter", logging.getLogger("llm_serving_exporter.gpu")
+    _wanted = device_page.WANTED
+    _name = UNKNOWN
+
+    def _read_page(self, samples: Samples) -> Iterable[GpuReading] | str:
+        table = recognise(samples.layout.names)
+        if table is not None:
+            self._name = table.name
+            return map(self._name_product, read_devices(samples, table))
+        if is_dcgm_page(samples.layout.names):
+            return f"{self._path} is dcgm-exporter's: its address belongs to dcgm.url, beside NVML"
+        return f"{self._path} is the page of none of {listed((table.title for table in TABLES), 'and')}"
+
+    def _make_readings(self, attempt: Attempt, monotonic_seconds: float, gpus: Iterable[GpuReading]) -> GpuReadings:
+        return GpuReadings(attempt, self._name, monotonic_seconds, tuple(gpus))
+
+    def _describe(self, readings: GpuReadings) -> tuple[object, int, str]:
+        title = next(table.title for table in TABLES if table.name == readings.source)
+        count = len(readings.gpus)
+        return (readings.source, count), logging.INFO, f"{title}, {count_nouns(count, 'GPU')}"
+
+    @staticmethod
+    def _name_product(gpu: GpuReading) -> GpuReading:
         """With the product's name, where the page has its PCI device id alone and the catalogue knows that."""
         identity = gpu.identity
         if not identity.name.startswith("0x"):
             return gpu
         parts, memory = identity.partitions, identity.memory_total_bytes
-        told = identity.pci_device_id, None if memory is None else memory * parts
-        if told not in self._products:
-            spec = match(replace(identity, partitions=1, memory_total_bytes=told[1]), loader.gpu_catalogue())
-            self._products[told] = identity.name if spec is None else spec.name
-            while len(self._products) > MOST_PRODUCTS:
-                self._products.pop(next(iter(self._products)))
-        return replace(gpu, identity=replace(identity, name=self._products[told]))
+        whole = None if memory is None else memory * parts
+        card = replace(identity, uuid="", index=0, partitions=1, memory_total_bytes=whole)
+        return replace(gpu, identity=replace(identity, name=_find_product(card)))
 
-    def _fail(self, attempt: Attempt) -> GpuReadings:
-        return GpuReadings(attempt, self._name, self._monotonic())
 
-    def _log_change(self, readings: GpuReadings) -> None:
-        """Logs what changed since the last scrape."""
-        attempt = readings.attempt
-        said, self._said = self._said, (readings.source, attempt.reason, len(readings.gpus))
-        if said == self._said:
-            return
-        if attempt.reason is not None:
-            stage, why = attempt.stage.value, attempt.reason.value
-            log.warning("device exporter %s: %s failed, reason=%s: %s", self._page.place, stage, why, attempt.detail)
-        else:
-            title = next(table.title for table in TABLES if table.name == readings.source)
-            log.info("device exporter %s: %s, %s", self._page.place, title, count_nouns(len(readings.gpus), "GPU"))
+@lru_cache(MOST_PRODUCTS)
+def _find_product(card: GpuIdentity) -> str:
+    spec = match(card, loader.gpu_catalogue())
+    return card.name if spec is None else spec.name

@@ -8,7 +8,7 @@ from typing import Any
 
 from llm_serving_exporter.gpus.calls import Device, Nvml, NvmlCallError
 from llm_serving_exporter.model.gpu import GpuIdentity, MigInstance
-from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_exporter.model.record import replace
 
 # --- A device handle -> what the GPU is: what does not change while the driver is loaded.
 
@@ -37,14 +37,6 @@ _GUEST = 2  # nvmlGpuVirtualizationMode_t: NVML_GPU_VIRTUALIZATION_MODE_VGPU; pa
 _GUEST_NAME = re.compile(r"-\d+[ABCQ](?:ME(?:ALL|NOGFX)?|NOME|GFX)?$")
 
 
-class Memory(Struct, frozen=True):
-    """Memory of a GPU or MIG instance, in bytes."""
-
-    total: int  # what the driver shows, reserved memory included
-    used: int  # what processes hold; with `reserved` None, what the driver reserves as well
-    reserved: int | None  # what the driver keeps for itself; None where the driver knows only the older call
-
-
 def peak_bandwidth_bytes_per_second(
     memory_clock_max_hertz: float | None, memory_bus_width_bits: int | None
 ) -> float | None:
@@ -59,17 +51,21 @@ def peak_bandwidth_bytes_per_second(
     return 2.0 * memory_clock_max_hertz * memory_bus_width_bits / 8.0
 
 
-def read_memory(device: Device) -> Memory | None:
-    """Memory of a GPU or a MIG instance; None with the reason under `memory_used_bytes`.
+def read_memory(device: Device) -> dict[str, Any]:
+    """The fields of `GpuReading` about the memory of a GPU or a MIG instance; {} with the reason under `memory_used_bytes`.
 
-    Unified-memory parts (GB10) do not support it; in a container the parent of MIG instances refuses for want of
-    permission.
+    What the driver keeps for itself is None where the driver knows only the older call, whose used memory includes it. Unified-memory parts
+    (GB10) do not support it; in a container the parent of MIG instances refuses for want of permission.
     """
     answer = device.read("memory_used_bytes", ("nvmlDeviceGetMemoryInfo", MEMORY_V2), ("nvmlDeviceGetMemoryInfo",))
     if answer is None:
-        return None
+        return {}
     reserved = getattr(answer, "reserved", None)
-    return Memory(int(answer.total), int(answer.used), None if reserved is None else int(reserved))
+    return {
+        "memory_used_bytes": int(answer.used),
+        "memory_reserved_bytes": None if reserved is None else int(reserved),
+        "memory_total_bytes": int(answer.total),
+    }
 
 
 def read_identity(device: Device, uuid: str, index: int) -> GpuIdentity:
@@ -78,7 +74,7 @@ def read_identity(device: Device, uuid: str, index: int) -> GpuIdentity:
     architecture = device.read("architecture", ("nvmlDeviceGetArchitecture",))
     capability = device.read("compute_capability", ("nvmlDeviceGetCudaComputeCapability",))
     bus_width = device.read("memory_bus_width_bits", ("nvmlDeviceGetMemoryBusWidth",)) or None  # GB10 answers 0
-    memory = read_memory(device)
+    memory_total = read_memory(device).get("memory_total_bytes")
     mode = device.read("virtualization_mode", ("nvmlDeviceGetVirtualizationMode",))
     name = device.read("name", ("nvmlDeviceGetName",)) or ""
     memory_clock_max = _read_clock_max(device, CLOCK_MEMORY)
@@ -91,7 +87,7 @@ def read_identity(device: Device, uuid: str, index: int) -> GpuIdentity:
         minor_number=device.read("minor_number", ("nvmlDeviceGetMinorNumber",)),
         architecture=ARCHITECTURES.get(architecture),
         compute_capability=None if capability is None else (int(capability[0]), int(capability[1])),
-        memory_total_bytes=None if memory is None else memory.total,
+        memory_total_bytes=memory_total,
         memory_bus_width_bits=bus_width,
         sm_clock_max_hertz=_read_clock_max(device, CLOCK_SM),
         memory_clock_max_hertz=memory_clock_max,
@@ -121,13 +117,6 @@ SLOTS_MAX = 64
 BYTES_PER_MEBIBYTE = 1 << 20
 
 
-class MigSlot(Struct, frozen=True):
-    """A slot that holds a MIG instance."""
-
-    handle: Any  # valid for this pass
-    uuid: str  # "MIG-…"; another one after each configuration of the card
-
-
 def is_mig_enabled(device: Device) -> bool:
     """Whether the GPU is in MIG mode now; False where it has none."""
     mode = device.read("mig", ("nvmlDeviceGetMigMode",))
@@ -142,13 +131,15 @@ def read_instances_max(device: Device) -> int | None:
     return count or None
 
 
-def find_occupied_slots(nvml: Nvml, parent: Any, instances_max: int | None) -> Iterator[MigSlot]:
-    """The instances that exist now. A slot that NVML refuses is left out. Raises NvmlCallError where the GPU or the session is
-    gone."""
+def find_occupied_slots(nvml: Nvml, parent: Any, instances_max: int | None) -> Iterator[tuple[Any, str]]:
+    """The instances that exist now: the handle, valid for this pass, and a UUID "MIG-…", which each configuration of the card makes anew.
+
+    A slot that NVML refuses is left out. Raises NvmlCallError where the GPU or the session is gone.
+    """
     for slot in range(min(instances_max or 0, SLOTS_MAX)):
         try:
             handle = nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", parent, slot)
-            yield MigSlot(handle, nvml.call("nvmlDeviceGetUUID", handle))
+            yield handle, nvml.call("nvmlDeviceGetUUID", handle)
         except NvmlCallError as error:
             if error.ends_more_than_the_call:
                 raise
@@ -166,15 +157,15 @@ def read_instance_identity(
     if gpu_instance is None:
         return None
     attributes = device.read("mig_attributes", ("nvmlDeviceGetAttributes",))
-    memory = read_memory(device)
+    memory_total = read_memory(device).get("memory_total_bytes")
     size_mib = None if attributes is None else int(attributes.memorySizeMB)
-    if not size_mib and memory is not None:
-        size_mib = memory.total // BYTES_PER_MEBIBYTE
+    if not size_mib and memory_total is not None:
+        size_mib = memory_total // BYTES_PER_MEBIBYTE
     slices, total = _count_memory_slices(size_mib, parent.memory_total_bytes, parent_instances_max)
     return replace(
         parent,
         uuid=uuid,
-        memory_total_bytes=None if memory is None else memory.total,
+        memory_total_bytes=memory_total,
         mig=MigInstance(
             gpu_instance_id=int(gpu_instance),
             compute_instance_id=device.read("compute_instance_id", ("nvmlDeviceGetComputeInstanceId",)),

@@ -12,10 +12,11 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.gpus.ownership import NodeGrants, keep_parts
+from llm_serving_exporter.gpus.source import KubeletReader
 from llm_serving_exporter.model.gpu import ContainerGrants, DeviceGrant, GpuIdentity, KubeletReadings, Worker
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
@@ -37,18 +38,6 @@ ANSWER_BYTES_MAX = 16 << 20
 PATH_BYTES_MAX = 107
 # what there is on a node changes when a device plugin starts again
 ALLOCATABLE_EVERY_SECONDS = 60.0
-
-
-class KubeletReader(Protocol):
-    """What asks the kubelet: `KubeletSource`, or a simulated one."""
-
-    def read(self) -> KubeletReadings | None:
-        """One question; None where there is no kubelet to ask. Never raises: what went wrong is in `attempt`."""
-        ...
-
-    def close(self) -> None:
-        """Ends the connection; may be called twice."""
-        ...
 
 
 def open_kubelet(config: GpuConfig) -> KubeletReader | None:

@@ -6,11 +6,11 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.gpus.attribution import GpuFacts, Gpus
-from llm_serving_exporter.gpus.kubelet import KubeletMemory, KubeletReader
+from llm_serving_exporter.gpus.exporter_source import DeviceExporterSource
+from llm_serving_exporter.gpus.kubelet import KubeletMemory
 from llm_serving_exporter.gpus.ownership import Assignment, Evidence, Origin, assign_gpus, assign_workers, divide_gpus
 from llm_serving_exporter.gpus.processes import (
     are_pids_of_here,
@@ -21,7 +21,7 @@ from llm_serving_exporter.gpus.processes import (
     read_commands,
     read_listener,
 )
-from llm_serving_exporter.gpus.source import GpuSource, drop_implausible
+from llm_serving_exporter.gpus.source import DcgmReader, GpuSource, KubeletReader, drop_implausible
 from llm_serving_exporter.model.gpu import (
     DcgmReadings,
     GpuIdentity,
@@ -41,26 +41,12 @@ log = logging.getLogger("llm_serving_exporter.gpus")
 PIDS_EVERY_SECONDS = 30.0
 
 
-class DcgmReader(Protocol):
-    """What reads a dcgm-exporter: `gpus.dcgm_source.DcgmSource`, or a simulated one."""
-
-    def read(self) -> DcgmReadings:
-        """One scrape. Never raises: what went wrong is in `attempt`."""
-        ...
-
-    def close(self) -> None:
-        """Ends the connection; may be called twice."""
-        ...
-
-
 def open_gpus(config: Config) -> GpuSource | None:
     """What reads the GPUs, as configured: a device exporter, else NVML; None where GPUs are switched off.
 
     Raises ConfigError where the device exporter cannot be asked as configured.
     """
     if config.device_exporter is not None:
-        from llm_serving_exporter.gpus.exporter_source import DeviceExporterSource
-
         return DeviceExporterSource(config.device_exporter)
     if not config.gpu.enabled:
         return None

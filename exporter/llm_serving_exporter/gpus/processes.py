@@ -87,11 +87,7 @@ def _is_worker(words: Sequence[str]) -> bool:
 
 def _read_words(file: Path) -> tuple[str, ...]:
     """The words of a command line; a title is one, whatever was left behind it."""
-    try:
-        with file.open("rb") as opened:
-            text = opened.read(COMMAND_BYTES_MAX)
-    except OSError:
-        return ()
+    text = _read_bytes(file, COMMAND_BYTES_MAX)
     return tuple(text.rstrip(b"\0").decode("utf-8", "replace").split("\0")) if text.strip(b"\0") else ()
 
 
@@ -178,11 +174,16 @@ def _add_descendants(roots: Iterable[int], parents: dict[int, int]) -> frozenset
 
 
 def _read_text(file: Path, limit: int) -> str:
+    return _read_bytes(file, limit).decode("ascii", "replace")
+
+
+def _read_bytes(file: Path, limit: int) -> bytes:
+    """b"" where it cannot be read."""
     try:
         with file.open("rb") as opened:
-            return opened.read(limit).decode("ascii", "replace")
+            return opened.read(limit)
     except OSError:
-        return ""
+        return b""
 
 
 # --- What the exporter can see of the node from where it runs: whose processes, whose GPUs.
@@ -242,13 +243,7 @@ def group_pids_by_pod(proc_root: Path = Path("/proc")) -> dict[str, frozenset[in
     """The processes of each pod by its UID, in lower case, from their cgroups. {} where these do not show pods."""
     found: dict[str, set[int]] = {}
     for pid in list_pids(proc_root):
-        try:
-            with (proc_root / str(pid) / "cgroup").open("rb") as opened:
-                text = opened.read(CGROUP_BYTES_MAX).decode("ascii", "replace")
-        except OSError:
-            continue
-        pod = _POD.search(text)
-        if pod:
+        if pod := _POD.search(_read_text(proc_root / str(pid) / "cgroup", CGROUP_BYTES_MAX)):
             found.setdefault(pod[1].lower().replace("_", "-"), set()).add(pid)
     return {uid: frozenset(pids) for uid, pids in found.items()}
 
@@ -279,12 +274,7 @@ def find_environment_gpus(pids: Iterable[int], proc_root: Path = Path("/proc")) 
     """
     found: set[str] = set()
     for pid in sorted(pids)[:MOST_PROCESSES_OF_AN_ENGINE]:
-        try:
-            with (proc_root / str(pid) / "environ").open("rb") as opened:
-                text = opened.read(ENVIRONMENT_BYTES_MAX)
-        except OSError:
-            continue
-        found.update(_read_uuids(text))
+        found.update(_read_uuids(_read_bytes(proc_root / str(pid) / "environ", ENVIRONMENT_BYTES_MAX)))
     return tuple(sorted(found))
 
 
@@ -316,18 +306,14 @@ def is_local(target: Target, own_name: str | None = None) -> bool:
     return is_own_host(host, socket.gethostname() if own_name is None else own_name)
 
 
-def engine_pids_by_target(
-    targets: Iterable[Target], own_name: str | None = None, proc_root: Path = Path("/proc")
-) -> dict[str, frozenset[int]]:
+def engine_pids_by_target(targets: Iterable[Target], proc_root: Path = Path("/proc")) -> dict[str, frozenset[int]]:
     """The processes of each target that can be looked for here, by its name; empty where they cannot be seen. Other targets are left out.
 
     Of a target whose URL names this host: those behind its port. Of another pod whose processes are here: those of the pod; of one of
     several targets of a pod, those behind its port, where that can be seen.
     """
     every = tuple(targets)
-    found = {
-        target.name: find_engine_pids(_find_port(target), proc_root) for target in every if is_local(target, own_name)
-    }
+    found = {target.name: find_engine_pids(_find_port(target), proc_root) for target in every if is_local(target)}
     # the exporter's own pod is looked at by its ports alone: its own process is in it
     of_pods = [target for target in every if target.identity.pod_uid and target.name not in found]
     by_pod = group_pids_by_pod(proc_root) if of_pods else {}
@@ -341,11 +327,9 @@ def engine_pids_by_target(
     return found
 
 
-def read_listener(
-    target: Target, own_name: str | None = None, proc_root: Path = Path("/proc")
-) -> frozenset[tuple[str, ...]]:
+def read_listener(target: Target, proc_root: Path = Path("/proc")) -> frozenset[tuple[str, ...]]:
     """The command lines of what listens where the target's URL points, as words; empty where that is not this host, or cannot be seen."""
-    return read_listener_commands(_find_port(target), proc_root) if is_local(target, own_name) else frozenset()
+    return read_listener_commands(_find_port(target), proc_root) if is_local(target) else frozenset()
 
 
 def _find_port(target: Target) -> int:

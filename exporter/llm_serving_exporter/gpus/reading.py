@@ -9,18 +9,15 @@ from typing import Any
 
 from llm_serving_exporter.gpus.calls import (
     INVALID_ARGUMENT,
-    NO_DATA,
-    NO_WINDOW,
-    NOT_SUPPORTED,
-    ON_PARENT,
     Device,
+    NamedCall,
     Nvml,
     NvmlCallError,
     Totals,
     classify_refusal,
 )
 from llm_serving_exporter.gpus.inventory import CLOCK_MEMORY, CLOCK_SM, HERTZ_PER_MEGAHERTZ, read_memory
-from llm_serving_exporter.model.gpu import BusyTime, GpuIdentity, GpuProcess, GpuReading
+from llm_serving_exporter.model.gpu import BusyTime, GpuAbsence, GpuIdentity, GpuProcess, GpuReading
 from llm_serving_exporter.model.hardware import BusySource
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field, replace
@@ -73,15 +70,6 @@ _FIRST_QUERY: tuple[_FieldKey, ...] = (
 )
 
 
-class FieldReadings(Struct, frozen=True):
-    """What the fields gave. The reasons for what is missing are in the device's `absent`."""
-
-    memory_celsius: float | None  # None where the card has no such sensor
-    pcie_bytes: Mapping[str, int]  # total by direction, "tx" and "rx"; {} where the card does not count
-    nvlink_bytes: Mapping[str, int]  # likewise, over all links
-    held_seconds: Mapping[str, float]  # total by reason to hold the clocks down; {} where the driver does not count
-
-
 class FieldReader:
     """The fields that one GPU supports: all are asked once, then only those that were not refused for good."""
 
@@ -89,27 +77,34 @@ class FieldReader:
         self._totals = totals
         self._wanted = _FIRST_QUERY
 
-    def read(self, device: Device) -> FieldReadings:
-        """One `nvmlDeviceGetFieldValues`. Raises NvmlCallError where the GPU or the session is gone."""
+    def read(self, device: Device) -> dict[str, Any]:
+        """One `nvmlDeviceGetFieldValues`: those fields of `GpuReading` that it gives, and the reasons for the others in the device's
+        `absent`. Raises NvmlCallError where the GPU or the session is gone."""
         values, reasons = self._query_fields(device)
-        memory_celsius = values.get(MEMORY_TEMPERATURE)
-        if not memory_celsius or memory_celsius < 0:  # GDDR cards answer 0
-            memory_celsius = None
-            device.absent["temperature_celsius.memory"] = reasons.get(MEMORY_TEMPERATURE, NOT_SUPPORTED)
+        celsius = values.get(MEMORY_TEMPERATURE)
+        hot = {"memory": float(celsius)} if celsius and celsius > 0 else {}  # GDDR cards answer 0
         pcie = {
-            direction: self._totals.update(f"pcie.{direction}", int(values[key]))
+            direction: self._totals[f"pcie.{direction}"].update(int(values[key]))
             for direction, key in PCIE_BYTES.items()
             if key in values
         }
-        if not pcie:
-            device.absent["pcie_bytes_total"] = reasons.get(PCIE_BYTES["tx"], NOT_SUPPORTED)
         nvlink = self._sum_nvlink(values)
-        if not nvlink:
-            device.absent["nvlink_bytes_total"] = reasons.get(NVLINK_KIB["tx"], NOT_SUPPORTED)
+        for given, name, key in (
+            (hot, "temperature_celsius.memory", MEMORY_TEMPERATURE),
+            (pcie, "pcie_bytes_total", PCIE_BYTES["tx"]),
+            (nvlink, "nvlink_bytes_total", NVLINK_KIB["tx"]),
+        ):
+            if not given:
+                device.absent[name] = reasons.get(key, GpuAbsence.NOT_SUPPORTED)
         held = {
             reason: values[key] * SECONDS_PER_NANOSECOND for reason, key in HELD_NANOSECONDS.items() if key in values
         }
-        return FieldReadings(memory_celsius, pcie, nvlink, held)
+        return {
+            "temperature_celsius": hot,
+            "pcie_bytes_total": pcie,
+            "nvlink_bytes_total": nvlink,
+            "held_seconds_total": held,
+        }
 
     def _query_fields(self, device: Device) -> tuple[dict[_FieldKey, float], dict[_FieldKey, str]]:
         """Values by field, and for the others the reason; fields refused for good are not asked again."""
@@ -128,11 +123,11 @@ class FieldReader:
             else:
                 # a link number beyond the card's last one is an invalid argument
                 refused = answer.nvmlReturn == INVALID_ARGUMENT or answer.nvmlReturn == 0
-                reasons[key] = NOT_SUPPORTED if refused else classify_refusal(answer.nvmlReturn)
+                reasons[key] = GpuAbsence.NOT_SUPPORTED if refused else classify_refusal(answer.nvmlReturn)
         links = {key for keys in NVLINK_LINK_BYTES.values() for key in keys}
         whole = all(key in values for key in NVLINK_KIB.values())
         self._wanted = tuple(
-            key for key in self._wanted if reasons.get(key) != NOT_SUPPORTED and not (whole and key in links)
+            key for key in self._wanted if reasons.get(key) != GpuAbsence.NOT_SUPPORTED and not (whole and key in links)
         )
         return values, reasons
 
@@ -146,7 +141,7 @@ class FieldReader:
             answered = [key for key in keys if key in values]
             if answered:
                 totals[direction] = add_up(
-                    self._totals.update(f"nvlink.{direction}.{link}", int(values[(field, link)]))
+                    self._totals[f"nvlink.{direction}.{link}"].update(int(values[(field, link)]))
                     for field, link in answered
                 )
         return totals
@@ -200,7 +195,7 @@ def find_unsupported_reason(nvml: Nvml, handle: Any) -> str | None:
         support = nvml.call("nvmlGpmQueryDeviceSupport", handle)
     except NvmlCallError as error:
         return classify_refusal(error.code)
-    return None if support.isSupportedDevice else NOT_SUPPORTED
+    return None if support.isSupportedDevice else GpuAbsence.NOT_SUPPORTED
 
 
 class GpmSampler:
@@ -212,7 +207,7 @@ class GpmSampler:
         self._baseline: Any = None
         self._scratch: Any = None
         self._baseline_at: float | None = None
-        self._last = make_absent_reading(NO_WINDOW)
+        self._last = make_absent_reading(GpuAbsence.NO_WINDOW)
         self._refused = False
         self._busy: BusyTime | None = None
 
@@ -233,14 +228,14 @@ class GpmSampler:
             baseline_at, self._baseline_at = self._baseline_at, now
             self._baseline, self._scratch = self._scratch, self._baseline
             if baseline_at is None or now - baseline_at > LONGEST_WINDOW_SECONDS:
-                self._last = make_absent_reading(NO_WINDOW)
+                self._last = make_absent_reading(GpuAbsence.NO_WINDOW)
             else:
                 self._last = self._compare_samples(self._scratch, self._baseline, now - baseline_at)
         except NvmlCallError as error:
             if error.ends_more_than_the_call:
                 raise
             self._last = make_absent_reading(classify_refusal(error.code))
-            self._refused = classify_refusal(error.code) == NOT_SUPPORTED
+            self._refused = classify_refusal(error.code) == GpuAbsence.NOT_SUPPORTED
         return self._last
 
     def close(self) -> None:
@@ -252,7 +247,7 @@ class GpmSampler:
                 except NvmlCallError:
                     continue  # a library that is gone has taken its memory with it
         self._baseline = self._scratch = self._baseline_at = None
-        self._last = make_absent_reading(NO_WINDOW)
+        self._last = make_absent_reading(GpuAbsence.NO_WINDOW)
 
     def _take_sample(self, handle: Any) -> None:
         """A new sample into the scratch buffer."""
@@ -281,7 +276,7 @@ class GpmSampler:
             elif math.isfinite(answer.value):
                 ratios[name] = answer.value / _GPM_PERCENT
             else:
-                absent[name] = NO_DATA  # NaN is a legal value: no sample of that unit
+                absent[name] = GpuAbsence.NO_DATA  # NaN is a legal value: no sample of that unit
         self._add_busy_time(request.metrics[len(METRICS)], window_seconds)
         return GpmReading(ratios, window_seconds if ratios else None, absent, self._busy)
 
@@ -296,12 +291,7 @@ class GpmSampler:
 # --- The reading of a whole GPU.
 
 
-WATTS_PER_MILLIWATT = 1e-3
-JOULES_PER_MILLIJOULE = 1e-3
 _PERCENT = 100.0
-_TEMPERATURE_GPU = 0  # nvmlTemperatureSensors_t
-_VOLATILE = 0  # nvmlEccCounterType_t: since the driver loaded
-_ECC_KINDS = {"corrected": 0, "uncorrected": 1}  # nvmlMemoryErrorType_t
 _NO_INSTANCE = 0xFFFFFFFF
 # more compute processes than this on one GPU is not an LLM server; the list stays bounded
 PROCESSES_MAX = 1024
@@ -317,21 +307,26 @@ SLOWDOWN_BITS = {
     "hw_thermal_slowdown": 0x40,
     "hw_power_brake_slowdown": 0x80,
 }
+# field of `GpuReading`, or "field.member" of a mapping -> the calls that give it, the best first, and the factor to base units. 0 is the
+# core of nvmlTemperatureSensors_t, and "since the driver loaded" of nvmlEccCounterType_t, which stands behind nvmlMemoryErrorType_t
+_VALUES: Mapping[str, tuple[tuple[NamedCall, ...], float]] = {
+    "power_watts": ((("nvmlDeviceGetPowerUsage",),), 1e-3),
+    "power_limit_watts": ((("nvmlDeviceGetEnforcedPowerLimit",),), 1e-3),
+    "energy_joules_total": ((("nvmlDeviceGetTotalEnergyConsumption",),), 1e-3),
+    # the first is to go with CUDA 14
+    "temperature_celsius.gpu": ((("nvmlDeviceGetTemperature", 0), ("nvmlDeviceGetTemperatureV", 0)), 1.0),
+    "clock_hertz.sm": ((("nvmlDeviceGetClockInfo", CLOCK_SM),), HERTZ_PER_MEGAHERTZ),
+    "clock_hertz.memory": ((("nvmlDeviceGetClockInfo", CLOCK_MEMORY),), HERTZ_PER_MEGAHERTZ),
+    "ecc_errors_total.corrected": ((("nvmlDeviceGetTotalEccErrors", 0, 0),), 1),
+    "ecc_errors_total.uncorrected": ((("nvmlDeviceGetTotalEccErrors", 1, 0),), 1),
+}
+_MAPPINGS = tuple(dict.fromkeys(name.partition(".")[0] for name in _VALUES if "." in name))
+# the second is its name before driver 535
+_SLOWDOWN = (("nvmlDeviceGetCurrentClocksEventReasons",), ("nvmlDeviceGetCurrentClocksThrottleReasons",))
 # readings that a MIG instance does not have of its own
 _WHOLE_GPU_ONLY = (
-    "busy_ratio",
-    "memory_active_ratio",
-    "power_watts",
-    "power_limit_watts",
-    "energy_joules_total",
-    "temperature_celsius",
-    "clock_hertz",
-    "slowdown",
-    "ecc_errors_total",
-    "remapped_rows",
-    "xid_events_total",
-    "pcie_bytes_total",
-    "nvlink_bytes_total",
+    *("busy_ratio", "memory_active_ratio", "slowdown", *dict.fromkeys(name.partition(".")[0] for name in _VALUES)),
+    *("remapped_rows", "xid_events_total", "pcie_bytes_total", "nvlink_bytes_total"),
 )
 
 Processes = tuple[Any, ...]
@@ -342,58 +337,47 @@ def read_gpu(device: Device, identity: GpuIdentity, fields: FieldReader) -> tupl
 
     Raises NvmlCallError where the GPU or the session is gone.
     """
-    memory = read_memory(device)  # before any GPM call, see gpm.find_unsupported_reason
+    found: dict[str, Any] = {group: {} for group in _MAPPINGS}
+    found |= read_memory(device)  # before any GPM call, see find_unsupported_reason
     use = device.read("busy_ratio", ("nvmlDeviceGetUtilizationRates",))
     if use is None:
         device.absent["memory_active_ratio"] = device.absent["busy_ratio"]
-    values = fields.read(device)
+    else:
+        found |= {"busy_ratio": use.gpu / _PERCENT, "memory_active_ratio": use.memory / _PERCENT}
     rows = device.read("remapped_rows", ("nvmlDeviceGetRemappedRows",))
+    if rows is not None:
+        found["remapped_rows"] = {"correctable": int(rows[0]), "uncorrectable": int(rows[1])}
+        found |= {"remap_pending": bool(rows[2]), "remap_failed": bool(rows[3])}
     processes = _read_processes(device)
-    reading = GpuReading(
-        identity=identity,
-        memory_used_bytes=None if memory is None else memory.used,
-        memory_reserved_bytes=None if memory is None else memory.reserved,
-        memory_total_bytes=None if memory is None else memory.total,
-        busy_ratio=None if use is None else use.gpu / _PERCENT,
-        memory_active_ratio=None if use is None else use.memory / _PERCENT,
-        power_watts=_read_scaled(device, "power_watts", "nvmlDeviceGetPowerUsage", WATTS_PER_MILLIWATT),
-        power_limit_watts=_read_scaled(
-            device, "power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit", WATTS_PER_MILLIWATT
-        ),
-        energy_joules_total=_read_scaled(
-            device, "energy_joules_total", "nvmlDeviceGetTotalEnergyConsumption", JOULES_PER_MILLIJOULE
-        ),
-        temperature_celsius=_read_temperatures(device, values.memory_celsius),
-        clock_hertz=_read_clocks(device),
-        slowdown=_read_slowdown(device),
-        held_seconds_total=values.held_seconds,
-        ecc_errors_total=_read_ecc(device),
-        remapped_rows={} if rows is None else {"correctable": int(rows[0]), "uncorrectable": int(rows[1])},
-        remap_pending=None if rows is None else bool(rows[2]),
-        remap_failed=None if rows is None else bool(rows[3]),
-        pcie_bytes_total=values.pcie_bytes,
-        nvlink_bytes_total=values.nvlink_bytes,
-        processes=None if processes is None else tuple(map(_make_process, processes)),
-    )
-    return reading, processes
+    mask = device.read("slowdown", *_SLOWDOWN)
+    if mask is not None:
+        found["slowdown"] = {reason: bool(mask & bit) for reason, bit in SLOWDOWN_BITS.items()}
+    for name, (calls, factor) in _VALUES.items():
+        answer = device.read(name, *calls)
+        group, _, member = name.partition(".")
+        if answer is not None:
+            found[group] = {**found[group], member: answer * factor} if member else answer * factor
+    for name, values in fields.read(device).items():
+        found[name] = {**found.get(name, {}), **values}
+    for group in _MAPPINGS:
+        if not found[group]:
+            # why there is no member is why there is nothing
+            reasons = [device.absent.pop(name) for name in list(device.absent) if name.startswith(f"{group}.")]
+            device.absent[group] = reasons[0]
+    return GpuReading(identity, processes=_describe_processes(processes), **found), processes
 
 
 def read_instance(device: Device, identity: GpuIdentity, of_parent: Processes | None) -> GpuReading:
     """What a MIG instance has of its own: memory and processes, from the parent's list where the driver gives no other."""
     memory = read_memory(device)
-    device.absent.update(dict.fromkeys(_WHOLE_GPU_ONLY, ON_PARENT))
+    device.absent.update(dict.fromkeys(_WHOLE_GPU_ONLY, GpuAbsence.ON_PARENT))
     processes = _read_processes(device)
-    if processes is None and of_parent is not None and device.absent.get("processes") == NOT_SUPPORTED:
+    refused = device.absent.get("processes") == GpuAbsence.NOT_SUPPORTED
+    if processes is None and of_parent is not None and refused:
         # driver 535 refuses the call on a MIG handle
         del device.absent["processes"]
         processes = tuple(process for process in of_parent if _belongs_to_instance(process, identity))
-    return GpuReading(
-        identity=identity,
-        memory_used_bytes=None if memory is None else memory.used,
-        memory_reserved_bytes=None if memory is None else memory.reserved,
-        memory_total_bytes=None if memory is None else memory.total,
-        processes=None if processes is None else tuple(map(_make_process, processes)),
-    )
+    return GpuReading(identity, processes=_describe_processes(processes), **memory)
 
 
 def complete_reading(
@@ -408,11 +392,10 @@ def complete_reading(
     absent = {**device.absent, **gpm.absent}
     if xids_absent is not None:
         absent["xid_events_total"] = xids_absent
+    ratios: Mapping[str, Any] = gpm.ratios
     return replace(
         reading,
-        dram_bandwidth_ratio=gpm.ratios.get("dram_bandwidth_ratio"),
-        sm_activity_ratio=gpm.ratios.get("sm_activity_ratio"),
-        tensor_activity_ratio=gpm.ratios.get("tensor_activity_ratio"),
+        **ratios,
         busy_time=gpm.busy_time or samples,
         gpm_window_seconds=gpm.window_seconds,
         xid_events_total=xids,
@@ -420,63 +403,11 @@ def complete_reading(
     )
 
 
-def _read_scaled(device: Device, field: str, wrapper: str, factor: float) -> float | None:
-    value = device.read(field, (wrapper,))
-    return None if value is None else value * factor
-
-
-def _read_temperatures(device: Device, memory_celsius: float | None) -> dict[str, float]:
-    core = device.read(
-        "temperature_celsius.gpu",
-        ("nvmlDeviceGetTemperature", _TEMPERATURE_GPU),  # to go with CUDA 14
-        ("nvmlDeviceGetTemperatureV", _TEMPERATURE_GPU),
-    )
-    found = _keep_present(device, "temperature_celsius", {"gpu": core, "memory": memory_celsius})
-    return {sensor: float(celsius) for sensor, celsius in found.items()}
-
-
-def _read_clocks(device: Device) -> dict[str, float]:
-    found = {
-        domain: device.read(f"clock_hertz.{domain}", ("nvmlDeviceGetClockInfo", number))
-        for domain, number in (("sm", CLOCK_SM), ("memory", CLOCK_MEMORY))
-    }
-    return {
-        domain: megahertz * HERTZ_PER_MEGAHERTZ
-        for domain, megahertz in _keep_present(device, "clock_hertz", found).items()
-    }
-
-
-def _read_ecc(device: Device) -> dict[str, int]:
-    found = {
-        kind: device.read(f"ecc_errors_total.{kind}", ("nvmlDeviceGetTotalEccErrors", number, _VOLATILE))
-        for kind, number in _ECC_KINDS.items()
-    }
-    return {kind: int(count) for kind, count in _keep_present(device, "ecc_errors_total", found).items()}
-
-
-def _keep_present(device: Device, field: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """The members that were found; where there are none, their reason stands under the field's own name."""
-    present = {member: value for member, value in found.items() if value is not None}
-    if not present:
-        reasons = [device.absent.pop(f"{field}.{member}", NOT_SUPPORTED) for member in found]
-        device.absent[field] = reasons[0]
-    return present
-
-
-def _read_slowdown(device: Device) -> dict[str, bool] | None:
-    mask = device.read(
-        "slowdown",
-        ("nvmlDeviceGetCurrentClocksEventReasons",),
-        ("nvmlDeviceGetCurrentClocksThrottleReasons",),  # its name before driver 535
-    )
-    return None if mask is None else {reason: bool(mask & bit) for reason, bit in SLOWDOWN_BITS.items()}
-
-
 def _read_processes(device: Device) -> Processes | None:
     layout = getattr(device.nvml.module, "c_nvmlProcessInfo_v3_t", None)
     if layout is not None and ctypes.sizeof(layout) != PROCESS_INFO_BYTES:
         # nvidia-ml-py 12.535.77 follows a layout that drivers had for a few releases only: its pids would be wrong
-        device.absent["processes"] = NOT_SUPPORTED
+        device.absent["processes"] = GpuAbsence.NOT_SUPPORTED
         return None
     found = device.read(
         "processes",
@@ -486,8 +417,11 @@ def _read_processes(device: Device) -> Processes | None:
     return None if found is None else tuple(found[:PROCESSES_MAX])
 
 
-def _make_process(raw: Any) -> GpuProcess:
-    return GpuProcess(int(raw.pid), None if raw.usedGpuMemory is None else int(raw.usedGpuMemory))
+def _describe_processes(raw: Processes | None) -> tuple[GpuProcess, ...] | None:
+    if raw is None:
+        return None
+    memory = ((one, None if one.usedGpuMemory is None else int(one.usedGpuMemory)) for one in raw)
+    return tuple(GpuProcess(int(one.pid), held) for one, held in memory)
 
 
 def _belongs_to_instance(process: Any, identity: GpuIdentity) -> bool:

@@ -8,15 +8,11 @@ from typing import Any
 
 from llm_serving_exporter.errors import GpuError
 from llm_serving_exporter.gpus.calls import (
-    DISABLED,
-    NO_PERMISSION,
-    NOT_SUPPORTED,
-    ON_INSTANCES,
-    ON_PARENT,
     UNKNOWN,
     Device,
     Nvml,
     NvmlCallError,
+    Total,
     Totals,
 )
 from llm_serving_exporter.gpus.events import EventWatcher, XidCounts
@@ -38,7 +34,7 @@ from llm_serving_exporter.gpus.reading import (
     read_gpu,
     read_instance,
 )
-from llm_serving_exporter.model.gpu import BusyTime, GpuIdentity, GpuReading
+from llm_serving_exporter.model.gpu import BusyTime, GpuAbsence, GpuIdentity, GpuReading
 from llm_serving_exporter.model.hardware import BusySource
 from llm_serving_exporter.model.record import Struct, field
 
@@ -125,7 +121,7 @@ class _Entity(Struct):
 
 
 class _Gpu(_Entity):
-    fields: FieldReader = field(default_factory=lambda: FieldReader(Totals()))  # with the totals of `Kept`
+    fields: FieldReader = field(default_factory=lambda: FieldReader(Totals(Total)))  # with the totals of `Kept`
     samples: UtilizationSamples = field(default_factory=UtilizationSamples)  # for a card without GPM
     gpm_refused: str | None = None  # why the GPU has no GPM; None where it has
     instances_max: int | None = None  # how many MIG instances the card can have; None until it is known
@@ -219,9 +215,9 @@ class Session:
         instances = self._read_instances(gpu, gpu.identity, processes) if in_mig_mode else []
         if not in_mig_mode:
             self._forget_instances(gpu, keep=())
-        xids_absent = DISABLED if self._events is None else self._events.watch(handle, uuid)
+        xids_absent = GpuAbsence.DISABLED if self._events is None else self._events.watch(handle, uuid)
         xids = None if xids_absent is not None else self._kept.xids.copy_counts(uuid)
-        ratios = self._sample_gpm(gpu, gpu, handle, refused=ON_INSTANCES if instances else gpu.gpm_refused)
+        ratios = self._sample_gpm(gpu, gpu, handle, refused=GpuAbsence.ON_INSTANCES if instances else gpu.gpm_refused)
         # one of the two has the time: GPM knows the window exactly
         samples = gpu.samples.read(device) if ratios.busy_time is None and not in_mig_mode else None
         return [complete_reading(reading, device, ratios, xids, xids_absent, samples), *instances]
@@ -236,8 +232,8 @@ class Session:
         device = Device(self._nvml, handle)
         gpu = _Gpu(
             device,
-            fields=FieldReader(self._kept.totals.setdefault(uuid, Totals())),
-            gpm_refused=find_unsupported_reason(self._nvml, handle) if self._use_gpm else DISABLED,
+            fields=FieldReader(self._kept.totals.setdefault(uuid, Totals(Total))),
+            gpm_refused=find_unsupported_reason(self._nvml, handle) if self._use_gpm else GpuAbsence.DISABLED,
         )
         self._gpus[uuid] = gpu
         return gpu
@@ -253,11 +249,11 @@ class Session:
         if gpu.instances_max is None:
             gpu.instances_max = read_instances_max(gpu.device)
         readings: list[GpuReading] = []
-        for slot in find_occupied_slots(self._nvml, parent_handle, gpu.instances_max):
-            instance = gpu.instances.setdefault(slot.uuid, _Entity(Device(self._nvml, slot.handle)))
-            instance.device.begin_pass(slot.handle)
+        for handle, uuid in find_occupied_slots(self._nvml, parent_handle, gpu.instances_max):
+            instance = gpu.instances.setdefault(uuid, _Entity(Device(self._nvml, handle)))
+            instance.device.begin_pass(handle)
             if instance.identity is None or not instance.settled:
-                instance.identity = read_instance_identity(instance.device, slot.uuid, parent, gpu.instances_max)
+                instance.identity = read_instance_identity(instance.device, uuid, parent, gpu.instances_max)
                 _settle_identity(instance)
             if instance.identity is None or instance.identity.mig is None:
                 continue
@@ -265,7 +261,7 @@ class Session:
             ratios = self._sample_gpm(
                 gpu, instance, parent_handle, gpu.gpm_refused, instance.identity.mig.gpu_instance_id
             )
-            readings.append(complete_reading(reading, instance.device, ratios, None, ON_PARENT))
+            readings.append(complete_reading(reading, instance.device, ratios, None, GpuAbsence.ON_PARENT))
         self._forget_instances(gpu, keep=tuple(reading.identity.uuid for reading in readings))
         return readings
 
@@ -288,7 +284,9 @@ class Session:
 
 def _settle_identity(entity: _Entity) -> None:
     """An identity is final once everything that it lacks is lacking for good. Its reasons do not belong to a reading."""
-    entity.settled = all(reason in (NOT_SUPPORTED, NO_PERMISSION) for reason in entity.device.absent.values())
+    entity.settled = all(
+        reason in (GpuAbsence.NOT_SUPPORTED, GpuAbsence.NO_PERMISSION) for reason in entity.device.absent.values()
+    )
     entity.device.absent.clear()
 
 

@@ -1,25 +1,32 @@
-"""What any source of GPU readings offers: NVML here, a replay or a simulated fleet elsewhere."""
+"""What any source of readings offers: NVML here, a replay or a simulated fleet elsewhere; which of its readings are taken."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from llm_serving_exporter.catalogue.gpu import GPU
-from llm_serving_exporter.model.gpu import GpuAbsence, GpuReading, GpuReadings
+from llm_serving_exporter.model.gpu import DcgmReadings, GpuAbsence, GpuReading, GpuReadings, KubeletReadings
 from llm_serving_exporter.model.record import name_fields, replace
 
+T_co = TypeVar("T_co", covariant=True)
 
-class GpuSource(Protocol):
-    """A source of GPU readings."""
 
-    def read(self) -> GpuReadings:
-        """One pass over every GPU. Never raises: what went wrong is in `attempt`."""
+class Source(Protocol[T_co]):
+    """What is read of this node: GPUs by a driver or a device exporter, a dcgm-exporter, a kubelet; or a simulation of them."""
+
+    def read(self) -> T_co:
+        """One pass. Never raises: what went wrong is in its `attempt`."""
         ...
 
     def close(self) -> None:
         """Give back what the source holds; may be called twice. A `read()` afterwards is a failed attempt."""
         ...
+
+
+GpuSource = Source[GpuReadings]
+DcgmReader = Source[DcgmReadings]
+KubeletReader = Source[KubeletReadings | None]  # None: there is no kubelet to ask
 
 
 # --- The gate of GPU readings: what a driver says and cannot be true goes no further, into no counter of energy or cost.

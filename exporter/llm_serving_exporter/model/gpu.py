@@ -9,7 +9,7 @@ from enum import StrEnum
 from llm_serving_exporter.model.hardware import BusySource
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.sample import Attempt
-from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import NOWHERE, NodePlace
 
 # NVIDIA MIG user guide, supported profiles: cards with 8 memory slices have 7 compute slices (A100, H100, H200, B200), those with 4 have 4
@@ -150,27 +150,17 @@ def count_cards(gpus: Iterable[GpuReading]) -> int:
 
 
 class DcgmReading(Struct, frozen=True):
-    """One GPU, or one MIG instance of it. None: not on the page, with the reason in `absent`.
+    """One GPU, or one MIG instance of it, as dcgm-exporter's page has it.
 
-    Ratios are 0-1, averages over dcgm-exporter's collect interval: of the whole GPU, or of what the instance owns (NVIDIA's example of
+    The ratio is 0-1, an average over dcgm-exporter's collect interval: of the whole GPU, or of what the instance owns (NVIDIA's example of
     an A100 in seven 1g.5gb instances shows 0.80 for an instance and 0.69 for the GPU, which has 8 memory slices: 7/8 x 0.80 = 0.70).
     """
 
     uuid: str  # of the whole GPU, also for an instance
     gpu_instance_id: int | None = None  # None: the whole GPU
-    mig_profile: str = ""  # such as "1g.10gb"; "": the whole GPU
-    gpu_name: str = ""  # as NVML has it
-    host_name: str = ""  # of dcgm-exporter's node, as its label says it; "": not said
     # share of cycles in which the memory interface moved data: times the peak it is bandwidth
-    # (DCGM_FI_DEV_MEM_COPY_UTIL, a share of time, is not read)
-    dram_bandwidth_ratio: float | None = None
-    sm_activity_ratio: float | None = None  # share of cycles in which a multiprocessor had a warp, mean over all
-    tensor_activity_ratio: float | None = None  # share of cycles in which the tensor cores worked
-    engine_activity_ratio: float | None = None  # share of time in which the graphics or compute engine was in use
-    power_watts: float | None = None  # of the whole GPU, also for an instance
-    energy_joules_total: float | None = None  # of the whole GPU, also for an instance; since the driver was loaded
-    memory_used_bytes: float | None = None  # framebuffer in use
-    absent: Mapping[str, Absence] = field(default_factory=dict)  # field that is None -> why
+    # (DCGM_FI_DEV_MEM_COPY_UTIL, a share of time, is not read); or why the page has none
+    dram_bandwidth_ratio: float | Absence = Absence.NOT_EXPORTED
 
 
 class DcgmReadings(Struct, frozen=True):
@@ -180,7 +170,6 @@ class DcgmReadings(Struct, frozen=True):
     # when it ended; values are older, by up to dcgm-exporter's collect interval (30 s by default)
     monotonic_seconds: float
     gpus: tuple[DcgmReading, ...] = ()  # with MIG instances, in the page's order
-    quality: Quality = Quality.SLOW  # values repeat until dcgm-exporter collects again
 
 
 class DeviceGrant(Struct, frozen=True):

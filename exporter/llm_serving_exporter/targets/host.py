@@ -18,10 +18,9 @@ from llm_serving_exporter.engines.registry import together
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.fetch.http import Connect, HttpClient
 from llm_serving_exporter.gpus.attribution import GpuCounter, SettingsBuilder, find_lacks
-from llm_serving_exporter.gpus.kubelet import KubeletReader
-from llm_serving_exporter.gpus.node_gpus import DcgmReader, NodeGpus
+from llm_serving_exporter.gpus.node_gpus import NodeGpus
 from llm_serving_exporter.gpus.ownership import Assignment
-from llm_serving_exporter.gpus.source import GpuSource
+from llm_serving_exporter.gpus.source import DcgmReader, GpuSource, KubeletReader
 from llm_serving_exporter.model.gpu import GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.reading import AssignedGpus, TargetReading

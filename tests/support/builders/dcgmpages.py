@@ -1,7 +1,7 @@
 """Pages of dcgm-exporter for tests: names, labels and number formats as versions of it write them, a few lines each."""
 
 from llm_serving_exporter.fetch.page import PageParser
-from llm_serving_exporter.gpus.dcgm import is_wanted_dcgm_name
+from llm_serving_exporter.gpus.dcgm import WANTED
 from llm_serving_exporter.model.sample import Page, Samples
 
 T4 = "GPU-6d5c0ac5-74d7-3130-46f1-e93ed57f469a"
@@ -83,4 +83,4 @@ dcgm_fi_prof_dram_active{{gpu="0", uuid="{T4}"}} 0.125
 def samples_of(text: str) -> Samples:
     """The page through the real parser, with the names that the daemon keeps."""
     page = Page(text.encode(), "text/plain; charset=utf-8", 0.0, 0.0)
-    return PageParser(is_wanted_dcgm_name).parse(page)
+    return PageParser(WANTED.__contains__).parse(page)

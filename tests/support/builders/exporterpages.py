@@ -7,7 +7,7 @@ docs/configuration/metricslist.md. Gaudi: Intel's metric exporter of 2025 and do
 from collections.abc import Mapping
 
 from llm_serving_exporter.fetch.page import PageParser
-from llm_serving_exporter.gpus.device_page import is_wanted_name
+from llm_serving_exporter.gpus.device_page import WANTED
 from llm_serving_exporter.model.sample import Page, Samples
 
 AMD_CARD = "692247001282"
@@ -77,4 +77,4 @@ def gaudi_page(gpu: int = 0, memory: int = 128 << 30, **values: float) -> str:
 def samples_of_exporter(text: str) -> Samples:
     """The page through the real parser, with the names that the daemon keeps."""
     page = Page(text.encode(), "text/plain; charset=utf-8", 0.0, 0.0)
-    return PageParser(is_wanted_name).parse(page)
+    return PageParser(WANTED.__contains__).parse(page)

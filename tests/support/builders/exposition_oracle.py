@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_text
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from llm_serving_exporter.fetch.exposition import ParsedSample
+from llm_serving_exporter.fetch.exposition import ParsedPage
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,6 @@ class OracleSample:
     names: tuple[str, ...]
     labels: tuple[tuple[str, str], ...]
     value: float
-    timestamp_seconds: float | None
 
 
 def oracle_samples(text: str, *, openmetrics: bool) -> list[OracleSample]:
@@ -38,8 +37,7 @@ def oracle_samples(text: str, *, openmetrics: bool) -> list[OracleSample]:
             if family.type == "counter" and not openmetrics:
                 # the text parser appends _total to a counter's samples where the family's name lacks it
                 names = (sample.name, sample.name.removesuffix("_total"))
-            timestamp = None if sample.timestamp is None else float(sample.timestamp)
-            found.append(OracleSample(names, tuple(sorted(sample.labels.items())), float(sample.value), timestamp))
+            found.append(OracleSample(names, tuple(sorted(sample.labels.items())), float(sample.value)))
     return found
 
 
@@ -58,22 +56,22 @@ def remembered_labels() -> Iterator[None]:
         yield
 
 
-def difference(ours: tuple[ParsedSample, ...], theirs: list[OracleSample]) -> str:
+def samples_of(page: ParsedPage) -> list[tuple[str, tuple[tuple[str, str], ...], float]]:
+    """Name, labels and value of each sample, in page order, duplicates included."""
+    return [(key.name, key.labels, value) for key, value in zip(page.keys, page.values, strict=True)]
+
+
+def difference(ours: ParsedPage, theirs: list[OracleSample]) -> str:
     """The first sample that differs, in words; "" where both say the same."""
-    if len(ours) != len(theirs):
-        return f"{len(ours)} samples, the oracle has {len(theirs)}"
-    for mine, other in zip(ours, theirs, strict=True):
-        same = mine.name in other.names and mine.labels == other.labels
-        if not (same and _same(mine.value, other.value) and _same(mine.timestamp_seconds, other.timestamp_seconds)):
+    if len(ours.keys) != len(theirs):
+        return f"{len(ours.keys)} samples, the oracle has {len(theirs)}"
+    for mine, other in zip(samples_of(ours), theirs, strict=True):
+        name, labels, value = mine
+        # NaN differs from itself; the oracle reads -0 as 0
+        same = value == other.value or repr(value) == repr(other.value)
+        if name not in other.names or labels != other.labels or not same:
             return f"{mine} is not {other}"
     return ""
-
-
-def _same(mine: float | None, other: float | None) -> bool:
-    if mine is None or other is None:
-        return mine is other
-    # repr tells -0.0 from 0.0 and makes NaN equal; the oracle splits a timestamp into whole seconds and nanoseconds
-    return repr(mine) == repr(other) or abs(mine - other) <= 1e-15 * abs(other)
 
 
 class _Families(Collector):

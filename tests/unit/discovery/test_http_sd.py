@@ -44,7 +44,7 @@ def section_for(server: FaultServer, **changes: object) -> HttpDiscovery:
 class ByHand(SectionHttp):
     """A section that asks when the test says so."""
 
-    def __init__(self, section: HttpDiscovery, earlier: SectionHttp | None = None) -> None:
+    def __init__(self, section: HttpDiscovery, earlier: tuple[SectionHttp, ...] = ()) -> None:
         super().__init__(section, HOST, earlier=earlier, start=lambda _name, _job: None)
 
     def peek(self, runtimes: Collection[str] = RUNTIMES) -> Source:
@@ -394,6 +394,6 @@ def test_a_section_with_other_settings_begins_with_what_was_known() -> None:
         assert names(section.after_asking()) == ["10.0.0.7:1", "11.0.0.7:1"]
         server.behave("/targets", answers.silent())
         asked = len(server.requests)
-        assert names(ByHand(section_for(server), earlier=section).peek()) == ["10.0.0.7:1"]
-        assert ByHand(section_for(server, path="/other"), earlier=section).peek().targets is None
+        assert names(ByHand(section_for(server), earlier=(section,)).peek()) == ["10.0.0.7:1"]
+        assert ByHand(section_for(server, path="/other"), earlier=(section,)).peek().targets is None
         assert len(server.requests) == asked

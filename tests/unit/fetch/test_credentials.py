@@ -9,7 +9,7 @@ import pytest
 
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.fetch.http import HttpClient
-from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
+from llm_serving_exporter.model.sample import FailureReason, Refusal
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from tests.support.rows import check_rows
 from tests.support.servers.faultbehaviours import head, page, redirect
@@ -17,46 +17,55 @@ from tests.support.servers.faultserver import Exchange, FaultServer
 
 BODY = b"up 1\n"
 TOKEN = "tok-8c1f6d2e9b"  # an invented one
+GOOD = page(BODY)
+
+
+@pytest.fixture
+def secret(tmp_path):
+    """The token in a file."""
+    (tmp_path / "secret").write_text(TOKEN)
+    return Secret(file=str(tmp_path / "secret"))
+
+
+def refused_for(refused: Refusal, *says: object) -> None:
+    """It is for credentials that cannot be used, says this, and does not show them."""
+    assert refused.reason is FailureReason.CREDENTIALS
+    for text in says:
+        assert str(text) in refused.detail
+    assert TOKEN not in refused.detail
 
 
 def test_bearer_token_from_a_file_without_its_newline(make_client, tmp_path):
     (tmp_path / "token").write_text(f"{TOKEN}\r\n")
-    with FaultServer(page(BODY)) as server:
+    with FaultServer(GOOD) as server:
         client = make_client(server.url, bearer_token=Secret(file=str(tmp_path / "token")))
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
         assert isinstance(client.get_json("/version"), Refusal)  # not JSON, but asked with the token too
         assert [request.headers["authorization"] for request in server.requests] == [f"Bearer {TOKEN}"] * 2
 
 
 def test_secrets_from_the_environment_are_read_at_each_use(make_client, monkeypatch):
     settings = {"bearer_token": Secret(env="ENGINE_TOKEN"), "headers": (("X-Api-Key", Secret(env="ENGINE_KEY")),)}
-    with FaultServer(page(BODY)) as server:
+    with FaultServer(GOOD) as server:
         client = make_client(server.url, **settings)
         for round_ in ("one", "two"):
             monkeypatch.setenv("ENGINE_TOKEN", f"token-{round_}")
             monkeypatch.setenv("ENGINE_KEY", f"key-{round_}")
-            assert isinstance(client.get_metrics("/metrics"), Page)
+            client.page()
         sent = [(request.headers["authorization"], request.headers["x-api-key"]) for request in server.requests]
         assert sent == [("Bearer token-one", "key-one"), ("Bearer token-two", "key-two")]
 
 
-def test_basic_auth_is_utf8(make_client, tmp_path):
+def test_basic_auth_is_utf8(once, tmp_path):
     (tmp_path / "password").write_text("pä:ss wörd\n")
-    with FaultServer(page(BODY)) as server:
-        secret = Secret(file=str(tmp_path / "password"))
-        assert isinstance(
-            make_client(server.url, basic_username="sre", basic_password=secret).get_metrics("/metrics"), Page
-        )
-        scheme, _, encoded = server.requests[0].headers["authorization"].partition(" ")
-    assert scheme == "Basic"
-    assert base64.b64decode(encoded).decode() == "sre:pä:ss wörd"
+    once.page(GOOD, basic_username="sre", basic_password=Secret(file=str(tmp_path / "password")))
+    scheme, _, encoded = once.requests[0].headers["authorization"].partition(" ")
+    assert (scheme, base64.b64decode(encoded).decode()) == ("Basic", "sre:pä:ss wörd")
 
 
-def test_users_host_and_user_agent_replace_ours(make_client):
-    with FaultServer(page(BODY)) as server:
-        client = make_client(server.url, headers=(("Host", "engine.internal"), ("user-agent", "probe")))
-        assert isinstance(client.get_metrics("/metrics"), Page)
-        (request,) = server.requests
+def test_users_host_and_user_agent_replace_ours(once):
+    once.page(GOOD, headers=(("Host", "engine.internal"), ("user-agent", "probe")))
+    (request,) = once.requests
     assert request.raw.lower().count(b"host:") == 1
     assert (request.headers["host"], request.headers["user-agent"]) == ("engine.internal", "probe")
 
@@ -70,9 +79,9 @@ def test_rotated_file_is_picked_up(make_client, tmp_path, how):
         token.symlink_to("first")
     else:
         token.write_text("token-one")
-    with FaultServer(page(BODY)) as server:
+    with FaultServer(GOOD) as server:
         client = make_client(server.url, bearer_token=Secret(file=str(token)))
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
         if how == "replaced":
             os.replace(tmp_path / "second", token)
         elif how == "relinked":
@@ -81,7 +90,7 @@ def test_rotated_file_is_picked_up(make_client, tmp_path, how):
         else:
             token.write_text("token-two")
             os.utime(token, ns=(1, 1))
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
         sent = [request.headers["authorization"] for request in server.requests]
     assert sent == ["Bearer token-one", "Bearer token-two"]
 
@@ -97,30 +106,26 @@ def test_a_file_is_read_again_when_it_changed_and_only_then(make_client, tmp_pat
 
     monkeypatch.setattr("llm_serving_exporter.fetch.credentials.open", counted, raising=False)
     before = os.stat(token)
-    with FaultServer(page(BODY)) as server:
+    with FaultServer(GOOD) as server:
         client = make_client(server.url, bearer_token=Secret(file=str(token)))
         for _ in range(3):
-            assert isinstance(client.get_metrics("/metrics"), Page)
+            client.page()
         assert reads == [str(token)]
         # same size, same inode, and the old time put back
         token.write_text("token-two")
         os.utime(token, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
         assert server.requests[-1].headers["authorization"] == "Bearer token-two"
         assert len(reads) == 2
 
 
 def test_missing_file_is_a_refusal_until_it_comes(make_client, tmp_path):
     token = tmp_path / "token"
-    with FaultServer(page(BODY)) as server:
+    with FaultServer(GOOD) as server:
         client = make_client(server.url, bearer_token=Secret(file=str(token)))
-        refused = client.get_metrics("/metrics")
-        assert isinstance(refused, Refusal)
-        assert refused.reason is FailureReason.CREDENTIALS
-        assert str(token) in refused.detail
-        assert "No such file" in refused.detail
+        refused_for(client.refusal(), token, "No such file")
         token.write_text(TOKEN)
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
 
 
 @check_rows(
@@ -135,67 +140,47 @@ def test_missing_file_is_a_refusal_until_it_comes(make_client, tmp_path):
         (b"tok-8c1f6d2e9b\xff", "not UTF-8"),
         (b"tok-8c1f6d2e9b" * 2000, "16 KiB"),
     ],
-    shared=["make_client"],
+    shared=["once"],
 )
-def test_unusable_secret_files(make_client, tmp_path, content, says):
+def test_unusable_secret_files(once, tmp_path, content, says):
     token = tmp_path / "token"
     token.write_bytes(content)
-    with FaultServer(page(BODY)) as server:
-        refused = make_client(server.url, bearer_token=Secret(file=str(token))).get_metrics("/metrics")
-        assert server.connections == 0
-    assert isinstance(refused, Refusal)
-    assert refused.reason is FailureReason.CREDENTIALS
-    assert says in refused.detail
-    assert str(token) in refused.detail
-    assert TOKEN not in refused.detail
+    refused_for(once.refusal(GOOD, bearer_token=Secret(file=str(token))), says, token)
+    assert once.connections == 0
+
+
+NOWHERE = "http://127.0.0.1:9"
 
 
 def test_fifo_and_directory_are_refused_without_blocking(make_client, tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", tmp_path):
-        refused = make_client("http://127.0.0.1:9", bearer_token=Secret(file=str(path))).get_metrics("/metrics")
-        assert isinstance(refused, Refusal)
-        assert refused.reason is FailureReason.CREDENTIALS
-        assert "not a regular file" in refused.detail
+        refused_for(make_client(NOWHERE, bearer_token=Secret(file=str(path))).refusal(), "not a regular file")
 
 
 @pytest.mark.parametrize(
     ("value", "says"), [(None, "is not set"), ("", "is empty"), (f"{TOKEN}\nX: 1", "control characters")]
 )
 def test_unusable_variables(make_client, monkeypatch, value, says):
+    monkeypatch.setenv("ENGINE_TOKEN", value or "")
     if value is None:
-        monkeypatch.delenv("ENGINE_TOKEN", raising=False)
-    else:
-        monkeypatch.setenv("ENGINE_TOKEN", value)
-    refused = make_client("http://127.0.0.1:9", bearer_token=Secret(env="ENGINE_TOKEN")).get_metrics("/metrics")
-    assert isinstance(refused, Refusal)
-    assert refused.reason is FailureReason.CREDENTIALS
-    assert "ENGINE_TOKEN" in refused.detail
-    assert says in refused.detail
-    assert TOKEN not in refused.detail
+        monkeypatch.delenv("ENGINE_TOKEN")
+    refused_for(make_client(NOWHERE, bearer_token=Secret(env="ENGINE_TOKEN")).refusal(), "ENGINE_TOKEN", says)
 
 
 def test_literal_header_cannot_inject(make_client):
-    client = make_client("http://127.0.0.1:9", headers=(("X-Tenant", "a\r\nX-Injected: 1"),))
-    refused = client.get_metrics("/metrics")
-    assert isinstance(refused, Refusal)
-    assert refused.reason is FailureReason.CREDENTIALS
-    assert "headers.X-Tenant" in refused.detail
+    refused_for(make_client(NOWHERE, headers=(("X-Tenant", "a\r\nX-Injected: 1"),)).refusal(), "headers.X-Tenant")
 
 
-def test_path_cannot_inject(make_client):
-    with FaultServer(page(BODY)) as server:
-        make_client(server.url).get_metrics("/metrics HTTP/1.1\r\nX-Injected: 1\r\n\r\nGET /ü#x")
-        (request,) = server.requests
+def test_path_cannot_inject(once):
+    once.page(GOOD, "/metrics HTTP/1.1\r\nX-Injected: 1\r\n\r\nGET /ü#x")
+    (request,) = once.requests
     assert "x-injected" not in request.headers
     assert request.target == "/metrics%20HTTP/1.1%0D%0AX-Injected:%201%0D%0A%0D%0AGET%20/%C3%BC%23x"
 
 
-def test_refused_credentials_name_the_setting(make_client, tmp_path):
-    (tmp_path / "token").write_text(TOKEN)
-    with FaultServer(page(TOKEN.encode(), code=401)) as server:
-        refused = make_client(server.url, bearer_token=Secret(file=str(tmp_path / "token"))).get_metrics("/metrics")
-    assert isinstance(refused, Refusal)
+def test_refused_credentials_name_the_setting(once, secret):
+    refused = once.refusal(page(TOKEN.encode(), code=401), bearer_token=secret)
     assert refused.reason is FailureReason.UNAUTHORIZED
     assert "check bearer_token" in refused.detail
     assert TOKEN not in refused.detail
@@ -219,35 +204,27 @@ def _echo(part: str, cut: int | None = None):
     return answer
 
 
-@check_rows("part", ["body", "type", "location", "status"], shared=["make_client"])
-def test_credentials_that_the_server_repeats_are_masked(make_client, tmp_path, part):
-    (tmp_path / "secret").write_text(TOKEN)
-    secret = Secret(file=str(tmp_path / "secret"))
+@check_rows("part", ["body", "type", "location", "status"], shared=["make_client", "secret"])
+def test_credentials_that_the_server_repeats_are_masked(make_client, secret, part):
     basic = base64.b64encode(f"sre:{TOKEN}".encode()).decode()
     for settings in ({"bearer_token": secret}, {"basic_username": "sre", "basic_password": secret}):
         with FaultServer(_echo(part)) as server:
             client = make_client(server.url, **settings)
-            refused = client.get_metrics("/metrics")
-        assert isinstance(refused, Refusal)
+            refused = client.refusal()
         shown = f"{refused!r} {client!r} {client.__dict__['_settings']!r}".lower()
         assert TOKEN not in shown
         assert basic.lower() not in shown
 
 
-def test_cut_off_credentials_are_masked_too(make_client, tmp_path):
-    (tmp_path / "secret").write_text(TOKEN)
-    with FaultServer(_echo("body", cut=-3)) as server:
-        refused = make_client(server.url, bearer_token=Secret(file=str(tmp_path / "secret"))).get_metrics("/metrics")
-    assert isinstance(refused, Refusal)
+def test_cut_off_credentials_are_masked_too(once, secret):
+    refused = once.refusal(_echo("body", cut=-3), bearer_token=secret)
     assert TOKEN[:4] not in refused.detail
     assert "got" in refused.detail
 
 
-def test_credentials_never_follow_a_redirect_elsewhere(make_client, monkeypatch):
-    monkeypatch.setenv("ENGINE_TOKEN", TOKEN)
-    with FaultServer(page(BODY)) as other, FaultServer(redirect(f"{other.url}/metrics")) as server:
-        refused = make_client(server.url, bearer_token=Secret(env="ENGINE_TOKEN")).get_metrics("/metrics")
-        assert isinstance(refused, Refusal)
+def test_credentials_never_follow_a_redirect_elsewhere(once, secret):
+    with FaultServer(GOOD) as other:
+        refused = once.refusal(redirect(f"{other.url}/metrics"), bearer_token=secret)
         assert refused.reason is FailureReason.REDIRECT
         assert other.connections == 0
 

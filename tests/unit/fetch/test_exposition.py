@@ -6,12 +6,15 @@ import math
 
 import pytest
 
-from llm_serving_exporter.fetch.exposition import ParsedSample, is_openmetrics, parse_text
+from llm_serving_exporter.fetch.exposition import is_openmetrics, parse_text
+from tests.support.builders.exposition_oracle import samples_of
 from tests.support.rows import check_rows
 
+Sample = tuple[str, tuple[tuple[str, str], ...], float]
 
-def samples(text: str, *, openmetrics: bool = False) -> tuple[ParsedSample, ...]:
-    return parse_text(text, openmetrics=openmetrics).samples
+
+def samples(text: str, *, openmetrics: bool = False) -> list[Sample]:
+    return samples_of(parse_text(text, openmetrics=openmetrics))
 
 
 @check_rows(
@@ -40,8 +43,8 @@ def samples(text: str, *, openmetrics: bool = False) -> tuple[ParsedSample, ...]
 )
 @check_rows("openmetrics", [False, True])
 def test_numbers(written: str, value: float, openmetrics: bool) -> None:
-    (sample,) = samples(f"a {written}\n# EOF\n", openmetrics=openmetrics)
-    assert repr(sample.value) == repr(value)
+    ((_, _, found),) = samples(f"a {written}\n# EOF\n", openmetrics=openmetrics)
+    assert repr(found) == repr(value)
 
 
 @check_rows(
@@ -52,17 +55,17 @@ def test_numbers(written: str, value: float, openmetrics: bool) -> None:
     ],
 )  # fmt: skip
 def test_ways_to_write_one_sample(line: str) -> None:
-    assert samples(line + "\n") == (ParsedSample("a", (("b", "c"),), 1.0, None),)
+    assert samples(line + "\n") == [("a", (("b", "c"),), 1.0)]
 
 
 @check_rows("line", ["a 1", "a{} 1", "a{ } 1", "a\t1", "  a \t 1\t", '{"a"} 1'])
 def test_ways_to_write_a_sample_without_labels(line: str) -> None:
-    assert samples(line + "\n") == (ParsedSample("a", (), 1.0, None),)
+    assert samples(line + "\n") == [("a", (), 1.0)]
 
 
 def test_labels_are_unescaped_and_sorted_by_name() -> None:
-    (sample,) = samples(r'a{z="1",b="quote \" slash \\ line \n other \t",c="} # 1",a="größe 🙂",d=""} 1' + "\n")
-    assert sample.labels == (
+    ((_, labels, _),) = samples(r'a{z="1",b="quote \" slash \\ line \n other \t",c="} # 1",a="größe 🙂",d=""} 1' + "\n")
+    assert labels == (
         ("a", "größe 🙂"),
         ("b", 'quote " slash \\ line \n other \\t'),
         ("c", "} # 1"),
@@ -72,9 +75,9 @@ def test_labels_are_unescaped_and_sorted_by_name() -> None:
 
 
 def test_quoted_names_may_hold_anything() -> None:
-    assert samples('{"my.name \\"x\\"","label.one"="1",two="2"} 1\n') == (
-        ParsedSample('my.name "x"', (("label.one", "1"), ("two", "2")), 1.0, None),
-    )
+    assert samples('{"my.name \\"x\\"","label.one"="1",two="2"} 1\n') == [
+        ('my.name "x"', (("label.one", "1"), ("two", "2")), 1.0)
+    ]
 
 
 def test_names_keep_colons_and_underscores() -> None:
@@ -82,11 +85,10 @@ def test_names_keep_colons_and_underscores() -> None:
     assert page.names == {"vllm:x_total", "_y", ":z", "__w"}
 
 
-def test_timestamps_are_milliseconds_in_text_and_seconds_in_openmetrics() -> None:
-    text = samples("a 1 1395066363000\nb 1 -1500\nc 1\nd 1 0\n")
-    assert [sample.timestamp_seconds for sample in text] == [1395066363.0, -1.5, None, 0.0]
+def test_timestamps_are_checked_and_not_kept() -> None:
+    assert [name for name, _, _ in samples("a 1 1395066363000\nb 1 -1500\nc 1\nd 1 0\n")] == [*"abcd"]
     openmetrics = samples("a 1 1395066363\nb 1 -1.5\nc 1\nd 1 1e3\n# EOF\n", openmetrics=True)
-    assert [sample.timestamp_seconds for sample in openmetrics] == [1395066363.0, -1.5, None, 1000.0]
+    assert [name for name, _, _ in openmetrics] == [*"abcd"]
 
 
 def test_types_and_comments() -> None:
@@ -105,7 +107,7 @@ def test_types_and_comments() -> None:
 """
     page = parse_text(text, openmetrics=False)
     assert page.types == {"a": "counter", "d": "histogram", "e.f": "gauge", "g": "summary"}
-    assert (page.samples, page.series_count, page.names) == ((), 0, frozenset())
+    assert (page.keys, page.series_count, page.names) == ((), 0, frozenset())
 
 
 OPENMETRICS_PAGE = """# TYPE a counter
@@ -143,21 +145,20 @@ def test_everything_that_openmetrics_adds() -> None:
         "e": "gaugehistogram",
         "f": "unknown",
     }
-    assert [(sample.name, sample.value) for sample in page.samples[:4]] == [
+    assert [(name, value) for name, _, value in samples_of(page)[:4]] == [
         ("a_total", 5.0),
         ("a_created", 1520872607.123),
         ("b_seconds_bucket", 8.0),
         ("b_seconds_bucket", 11.0),
     ]
-    assert [sample.timestamp_seconds for sample in page.samples[2:5]] == [None, 1520879607.0, None]
-    assert page.series_count == len(page.samples) == 13
+    assert page.series_count == len(page.keys) == 13
 
 
 def test_openmetrics_labelled_as_plain_text_is_read_without_its_exemplars() -> None:
     without_exemplars = "\n".join(line.partition(" # {")[0] for line in OPENMETRICS_PAGE.split("\n"))
     without_seconds = without_exemplars.replace(" 1520879607\n", "\n")
     plain = parse_text(without_seconds, openmetrics=False)
-    assert repr(plain.samples) == repr(parse_text(without_seconds, openmetrics=True).samples)
+    assert repr(samples_of(plain)) == repr(samples(without_seconds, openmetrics=True))
     assert plain.types == parse_text(OPENMETRICS_PAGE, openmetrics=True).types
     assert parse_text("a 1\n# EOF\nb 2\n", openmetrics=False).series_count == 2
 
@@ -171,7 +172,7 @@ def test_vllm_openmetrics_samples_need_not_be_named_after_their_type_line() -> N
     text = '# HELP vllm:x Count.\n# TYPE vllm:x counter\nvllm_x_total{engine="0"} 3.0\n# EOF\n'
     page = parse_text(text, openmetrics=True)
     assert page.types == {"vllm:x": "counter"}
-    assert page.samples == (ParsedSample("vllm_x_total", (("engine", "0"),), 3.0, None),)
+    assert samples_of(page) == [("vllm_x_total", (("engine", "0"),), 3.0)]
 
 
 def test_nothing_is_made_of_suffixes_or_le() -> None:
@@ -183,8 +184,7 @@ limit{le="3"} 7
 # TYPE x_created gauge
 x_created 1.0
 """
-    page = parse_text(text, openmetrics=False)
-    assert [(sample.name, sample.labels) for sample in page.samples] == [
+    assert [(name, labels) for name, labels, _ in samples(text)] == [
         ("iteration_tokens_total_bucket", (("le", "1.0"),)),
         ("iteration_tokens_total_sum", ()),
         ("limit", (("le", "3"),)),
@@ -206,11 +206,7 @@ def test_only_wanted_samples_are_kept_and_each_name_is_asked_for_once() -> None:
         return name in ("a", "my.c")
 
     page = parse_text('b 1\na 2\nb 3\n{"my.c"} 4\na 5 6\n', openmetrics=False, wanted=wanted)
-    assert page.samples == (
-        ParsedSample("a", (), 2.0, None),
-        ParsedSample("my.c", (), 4.0, None),
-        ParsedSample("a", (), 5.0, 0.006),
-    )
+    assert samples_of(page) == [("a", (), 2.0), ("my.c", (), 4.0), ("a", (), 5.0)]
     assert asked == ["b", "a", "my.c"]
     assert page.names == {"a", "b", "my.c"}
     assert page.series_count == 5

@@ -18,7 +18,7 @@ from llm_serving_exporter.fetch.answer import Head, IncompleteHeadError, _read_a
 from llm_serving_exporter.fetch.connect import KEPT_SECONDS, MOST_THREADS, SLOW_SECONDS, Found, Resolver
 from llm_serving_exporter.fetch.http import JsonAnswer
 from llm_serving_exporter.fetch.waits import drive
-from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
+from llm_serving_exporter.model.sample import FailureReason, Refusal
 from tests.support.rows import check_rows
 from tests.support.servers.faultbehaviours import (
     TEXT,
@@ -39,39 +39,26 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 BODY = b'vllm:num_requests_running{model_name="m"} 3.0\n' * 1200
 
 
-@check_rows("framing", ["length", "chunked", "close"], shared=["make_client"])
+@check_rows("framing", ["length", "chunked", "close"], shared=["once"])
 @check_rows("compress", [False, True])
-def test_page_arrives_whole_in_every_framing(make_client, framing, compress):
-    with FaultServer({"/metrics": page(BODY, framing=framing, compress=compress)}) as server:
-        got = make_client(server.url).get_metrics("/metrics")
-    assert isinstance(got, Page)
-    assert got.body == BODY
-    assert got.content_type == TEXT
-    assert got.status == 200
+def test_page_arrives_whole_in_every_framing(once, framing, compress):
+    got = once.page(page(BODY, framing=framing, compress=compress))
+    assert (got.body, got.content_type, got.status) == (BODY, TEXT, 200)
 
 
 def test_request_asks_for_the_text_format_only(make_client):
     with FaultServer(page(BODY)) as server:
-        make_client(server.url).get_metrics("/metrics?name[]=up")
+        make_client(server.url).page("/metrics?name[]=up")
         (request,) = server.requests
-    assert request.method == "GET"
-    assert request.target == "/metrics?name[]=up"
+    assert (request.method, request.target) == ("GET", "/metrics?name[]=up")
     headers = dict(request.headers)
     assert headers.pop("user-agent").startswith("llm-serving-exporter/")
     assert headers == {"host": server.authority, "accept": "text/plain;version=0.0.4", "accept-encoding": "gzip"}
 
 
-def test_times_come_from_the_injected_clocks(make_client):
+def test_times_come_from_the_injected_clocks(once):
     ticks = iter([100.0, *[101.0] * 50])
-    last = [100.0]
-
-    def monotonic() -> float:
-        last[0] = next(ticks)
-        return last[0]
-
-    with FaultServer(page(BODY)) as server:
-        got = make_client(server.url, {"monotonic": monotonic, "wall": lambda: 1.7e9}).get_metrics("/metrics")
-    assert isinstance(got, Page)
+    got = once.page(page(BODY), clocks={"monotonic": lambda: next(ticks), "wall": lambda: 1.7e9})
     assert (got.received_unix_seconds, got.received_monotonic_seconds) == (1.7e9, 101.0)
 
 
@@ -79,7 +66,7 @@ def test_connection_is_kept_alive(make_client):
     with FaultServer(page(BODY)) as server:
         client = make_client(server.url)
         for _ in range(5):
-            assert isinstance(client.get_metrics("/metrics"), Page)
+            client.page()
         assert len(server.requests) == 5
         assert server.connections == 1
 
@@ -88,9 +75,9 @@ def test_connection_is_kept_alive(make_client):
 def test_announced_close_is_honoured(make_client, behaviour):
     with FaultServer(behaviour) as server:
         client = make_client(server.url)
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
         server.wait_until_idle()
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
         assert server.connections == 2
 
 
@@ -98,8 +85,8 @@ def test_announced_close_is_honoured_before_the_server_gets_to_it(make_client):
     lingering = raw(head(200, TEXT, "Content-Length: 5", "Connection: close") + b"up 1\n", keep=True)
     with FaultServer(lingering) as server:
         client = make_client(server.url)
-        assert isinstance(client.get_metrics("/metrics"), Page)
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
+        client.page()
         assert server.connections == 2
 
 
@@ -107,7 +94,7 @@ def test_connection_closed_while_idle_is_opened_again(make_client):
     with FaultServer(closes_idle(BODY)) as server:
         client = make_client(server.url)
         for expected in (1, 2, 3):
-            assert isinstance(client.get_metrics("/metrics"), Page)
+            client.page()
             server.wait_until_idle()  # the close has reached the client
             assert server.connections == expected
 
@@ -116,14 +103,12 @@ def test_connection_closed_while_idle_is_opened_again(make_client):
 def test_kept_connection_that_dies_before_the_first_byte_is_opened_again_once(make_client, reset):
     with FaultServer({"/metrics": first_only(page(BODY), then=hang_up(reset=reset))}) as server:
         client = make_client(server.url)
-        assert isinstance(client.get_metrics("/metrics"), Page)
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
+        client.page()
         assert server.connections == 2
         assert len(server.requests) == 3
         server.behave("/metrics", hang_up(reset=reset))
-        refused = client.get_metrics("/metrics")
-        assert isinstance(refused, Refusal)
-        assert refused.reason is FailureReason.CLOSED
+        assert client.refusal().reason is FailureReason.CLOSED
         # the last one is of a hello: does it speak TLS?
         assert server.connections == 4
         assert len(server.requests) == 5
@@ -133,32 +118,26 @@ def test_kept_connection_that_dies_before_the_first_byte_is_opened_again_once(ma
 def test_kept_connection_that_dies_after_the_first_byte_is_not_asked_again(make_client, then):
     with FaultServer(first_only(page(BODY), then=then)) as server:
         client = make_client(server.url)
-        assert isinstance(client.get_metrics("/metrics"), Page)
-        refused = client.get_metrics("/metrics")
-        assert isinstance(refused, Refusal)
-        assert refused.reason is FailureReason.CLOSED
+        client.page()
+        assert client.refusal().reason is FailureReason.CLOSED
         assert len(server.requests) == 2
 
 
 def test_kept_connection_that_stays_silent_is_not_opened_again(make_client):
     with FaultServer({"/metrics": page(BODY)}) as server:
         client = make_client(server.url, timeout_seconds=0.3)
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
         server.behave("/metrics", silent())
-        refused = client.get_metrics("/metrics")
-        assert isinstance(refused, Refusal)
+        refused = client.refusal()
         assert refused.reason is FailureReason.TIMEOUT
         assert "sent no answer within 0.3 s" in refused.detail
         assert server.connections == 1
 
 
-def test_fresh_connection_that_dies_is_not_opened_again(make_client):
-    with FaultServer(hang_up()) as server:
-        refused = make_client(server.url).get_metrics("/metrics")
-        assert isinstance(refused, Refusal)
-        assert refused.reason is FailureReason.CLOSED
-        # one more for the question whether it speaks TLS
-        assert server.connections == 2
+def test_fresh_connection_that_dies_is_not_opened_again(once):
+    assert once.refusal(hang_up()).reason is FailureReason.CLOSED
+    # one more for the question whether it speaks TLS
+    assert once.connections == 2
 
 
 def test_second_attempt_shares_the_deadline(make_client):
@@ -170,10 +149,8 @@ def test_second_attempt_shares_the_deadline(make_client):
 
     with FaultServer(first_only(page(BODY), then=hang_up_late)) as server:
         client = make_client(server.url, {"monotonic": lambda: time.monotonic() + late[0]})
-        assert isinstance(client.get_metrics("/metrics"), Page)
-        refused = client.get_metrics("/metrics")
-        assert isinstance(refused, Refusal)
-        assert refused.reason is FailureReason.TIMEOUT
+        client.page()
+        assert client.refusal().reason is FailureReason.TIMEOUT
         assert server.connections == 1
 
 
@@ -183,22 +160,18 @@ def test_answer_nobody_asked_for_is_not_taken_for_the_next_one(make_client):
     two = head(200, TEXT, f"Content-Length: {200_000}") + b"x" * 200_000
     with FaultServer({"/metrics": raw(one + two, keep=True)}) as server:
         client = make_client(server.url)
-        first = client.get_metrics("/metrics")
+        assert client.page().body == b"old 1\n"
         server.behave("/metrics", page(b"new 1\n"))
-        second = client.get_metrics("/metrics")
-    assert isinstance(first, Page)
-    assert first.body == b"old 1\n"
-    assert isinstance(second, Page)
-    assert second.body == b"new 1\n"
+        assert client.page().body == b"new 1\n"
 
 
 def test_any_failure_closes_the_connection(make_client):
     with FaultServer({"/metrics": page(BODY), "/gone": status(500, b"oops")}) as server:
         client = make_client(server.url)
-        assert isinstance(client.get_metrics("/metrics"), Page)
-        assert isinstance(client.get_metrics("/gone"), Refusal)
+        client.page()
+        client.refusal("/gone")
         server.wait_until_idle()
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
         assert server.connections == 2
 
 
@@ -206,10 +179,10 @@ def test_close_may_be_called_twice_and_the_client_used_again(make_client):
     with FaultServer(page(BODY)) as server:
         client = make_client(server.url)
         client.close()
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
         client.close()
         client.close()
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
 
 
 @check_rows("code", [301, 302, 303, 307, 308], shared=["make_client"])
@@ -217,7 +190,7 @@ def test_redirect_within_the_server_is_followed_on_the_same_connection(make_clie
     routes = {"/metrics": redirect("/metrics/?a=1", code, b"moved"), "/metrics/": page(BODY)}
     with FaultServer(routes) as server:
         client = make_client(server.url, headers=(("X-Key", "secret"),))
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
         assert [request.target for request in server.requests] == ["/metrics", "/metrics/?a=1"]
         assert all(request.headers["x-key"] == "secret" for request in server.requests)
         assert server.connections == 1
@@ -232,7 +205,7 @@ def test_late_body_of_a_redirect_is_not_taken_for_the_next_answer(make_client, f
         return True
 
     with FaultServer({"/here": late, "/there": page(BODY)}) as server:
-        assert isinstance(make_client(server.url).get_metrics("/here"), Page)
+        make_client(server.url).page("/here")
         assert server.connections == connections
 
 
@@ -240,16 +213,15 @@ def test_late_body_of_a_redirect_is_not_taken_for_the_next_answer(make_client, f
 def test_redirect_may_be_absolute_or_relative(make_client, location):
     with FaultServer({"/there": page(BODY)}) as server:
         server.behave("/here", redirect(location.format(url=server.url, authority=server.authority)))
-        assert isinstance(make_client(server.url).get_metrics("/here"), Page)
+        make_client(server.url).page("/here")
 
 
 def test_three_redirects_are_followed_and_no_more(make_client):
     hops = {f"/{n}": redirect(f"/{n + 1}") for n in range(4)}
     with FaultServer({**hops, "/4": page(BODY)}) as server:
         client = make_client(server.url)
-        assert isinstance(client.get_metrics("/1"), Page)
-        refused = client.get_metrics("/0")
-        assert isinstance(refused, Refusal)
+        client.page("/1")
+        refused = client.refusal("/0")
         assert (refused.reason, refused.status) == (FailureReason.REDIRECT, 302)
         assert "redirects more than 3 times" in refused.detail
 
@@ -266,19 +238,19 @@ def test_three_redirects_are_followed_and_no_more(make_client):
 def test_redirect_elsewhere_is_refused(make_client, location):
     with FaultServer(status(200)) as server:
         server.behave("/metrics", redirect(None if location is None else location.format(port=server.port)))
-        refused = make_client(server.url).get_metrics("/metrics")
-        assert isinstance(refused, Refusal)
+        refused = make_client(server.url).refusal()
         assert (refused.reason, refused.status) == (FailureReason.REDIRECT, 302)
         assert len(server.requests) == 1
 
 
 def test_ipv6_host_header_has_brackets(make_client):
     try:
-        server = FaultServer(page(BODY), address_family=socket.AF_INET6).__enter__()
+        server = FaultServer(page(BODY), address_family=socket.AF_INET6)
+        server.__enter__()
     except OSError as error:
         pytest.skip(f"this machine has no IPv6 loopback: {error}")
     try:
-        assert isinstance(make_client(server.url).get_metrics("/metrics"), Page)
+        make_client(server.url).page()
         assert server.requests[0].headers["host"] == f"[::1]:{server.port}"
     finally:
         server.__exit__()
@@ -293,15 +265,14 @@ def test_second_address_is_tried_when_the_first_refuses(make_client, monkeypatch
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in (closed_port, server.port)
         ]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: addresses)
-        assert isinstance(make_client("http://engine:8000").get_metrics("/metrics"), Page)
+        make_client("http://engine:8000").page()
         assert server.requests[0].headers["host"] == "engine:8000"
 
 
-def test_proxy_variables_are_ignored(make_client, monkeypatch):
+def test_proxy_variables_are_ignored(once, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    with FaultServer(page(BODY)) as server:
-        assert isinstance(make_client(server.url).get_metrics("/metrics"), Page)
+    once.page(page(BODY))
 
 
 def test_json_answer(make_client):

@@ -7,14 +7,16 @@ import gzip
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.fetch.http import JsonAnswer
+from llm_serving_exporter.fetch.waits import EXCERPT_CHARACTERS, quote_first_line
 from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
-from llm_serving_exporter.model.target import HttpSettings
+from llm_serving_exporter.model.target import HttpSettings, Secret
 from tests.support.rows import check_rows
 from tests.support.servers.faultbehaviours import (
     TEXT,
@@ -38,20 +40,22 @@ from tests.support.waiting import PATIENCE_SECONDS
 from tests.unit.fetch.conftest import BlockingClient, MakeClient
 
 BODY = b"up 1\n" * 1000
-GZIP = ("Content-Encoding: gzip",)
+GZIP, PACKED_BODY = ("Content-Encoding: gzip",), gzip.compress(BODY)
+CREDENTIALS = "set auth.bearer_token_file, auth.bearer_token_env or auth.basic"
+PROTOBUF = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily"
+
+
+def framed(*headers: str, body: bytes = BODY, keep: bool = True) -> Behaviour:
+    """An answer with these headers, after which the connection stays open."""
+    return raw(head(200, TEXT, *headers) + body, keep=keep)
+
 
 ANSWERS: list[tuple[str, Behaviour, FailureReason, int | None, str]] = [
     ("silent", silent(), FailureReason.TIMEOUT, None, "sent no answer within"),
     ("hang-up", hang_up(), FailureReason.CLOSED, None, "hung up before the first byte"),
     ("reset", hang_up(reset=True), FailureReason.CLOSED, None, "hung up"),
     ("short-body", truncated(BODY, 100), FailureReason.CLOSED, None, "of a complete answer"),
-    (
-        "short-gzip",
-        raw(head(200, TEXT, "Content-Length: 999", *GZIP) + gzip.compress(BODY)),
-        FailureReason.CLOSED,
-        None,
-        "of a complete answer",
-    ),
+    ("short-gzip", framed("Content-Length: 999", *GZIP, body=PACKED_BODY, keep=False), FailureReason.CLOSED, None, "of a complete answer"),
     ("short-chunk", truncated(BODY, 100, framing="chunked"), FailureReason.CLOSED, None, "of a complete answer"),
     ("no-status-line-end", raw(b"HTTP/1.1 20"), FailureReason.PROTOCOL, None, "does not answer in HTTP/1"),
     ("cut-headers", raw(head(200, TEXT)[:-4]), FailureReason.CLOSED, None, "of a complete answer"),
@@ -60,48 +64,12 @@ ANSWERS: list[tuple[str, Behaviour, FailureReason, int | None, str]] = [
     ("http-2", raw(b"HTTP/2 200\r\n\r\n"), FailureReason.PROTOCOL, None, "breaks HTTP"),
     ("header-flood", header_flood(), FailureReason.PROTOCOL, None, "breaks HTTP or its limits"),
     ("long-header", raw(head(200, "x" * 70_000)), FailureReason.PROTOCOL, None, "breaks HTTP or its limits"),
-    (
-        "large-headers",
-        raw(head(200, TEXT, *(f"X-{n}: {'y' * 8000}" for n in range(60)))),
-        FailureReason.PROTOCOL,
-        None,
-        "breaks HTTP or its limits",
-    ),
-    (
-        "bad-length",
-        raw(head(200, TEXT, "Content-Length: many") + BODY, keep=True),
-        FailureReason.PROTOCOL,
-        200,
-        "Content-Length is not a length",
-    ),
-    (
-        "negative-length",
-        raw(head(200, TEXT, "Content-Length: -1") + BODY, keep=True),
-        FailureReason.PROTOCOL,
-        200,
-        "Content-Length is not a length",
-    ),
-    (
-        "bad-chunk",
-        raw(head(200, TEXT, "Transfer-Encoding: chunked") + b"zz\r\n", keep=True),
-        FailureReason.PROTOCOL,
-        None,
-        "breaks HTTP",
-    ),
-    (
-        "401",
-        status(401, b"who?"),
-        FailureReason.UNAUTHORIZED,
-        401,
-        "set auth.bearer_token_file, auth.bearer_token_env or auth.basic",
-    ),
-    (
-        "403",
-        status(403, b"no"),
-        FailureReason.UNAUTHORIZED,
-        403,
-        "set auth.bearer_token_file, auth.bearer_token_env or auth.basic",
-    ),
+    ("large-headers", framed(*(f"X-{n}: {'y' * 8000}" for n in range(60))), FailureReason.PROTOCOL, None, "breaks HTTP or its limits"),
+    ("bad-length", framed("Content-Length: many"), FailureReason.PROTOCOL, 200, "Content-Length is not a length"),
+    ("negative-length", framed("Content-Length: -1"), FailureReason.PROTOCOL, 200, "Content-Length is not a length"),
+    ("bad-chunk", framed("Transfer-Encoding: chunked", body=b"zz\r\n"), FailureReason.PROTOCOL, None, "breaks HTTP"),
+    ("401", status(401, b"who?"), FailureReason.UNAUTHORIZED, 401, CREDENTIALS),
+    ("403", status(403, b"no"), FailureReason.UNAUTHORIZED, 403, CREDENTIALS),
     ("loading", loading(), FailureReason.LOADING, 503, "Loading model"),
     ("503-text", status(503, b"busy"), FailureReason.STATUS, 503, "answered /metrics with 503: busy"),
     ("500-json", status(500, b"{}", "application/json"), FailureReason.STATUS, 500, "with 500: {}"),
@@ -109,87 +77,65 @@ ANSWERS: list[tuple[str, Behaviour, FailureReason, int | None, str]] = [
     ("204", status(204), FailureReason.STATUS, 204, "with 204"),
     ("304", status(304), FailureReason.STATUS, 304, "with 304"),
     ("206", status(206, BODY), FailureReason.STATUS, 206, "with 206"),
-    (
-        "redirect",
-        redirect("http://other.invalid/m"),
-        FailureReason.REDIRECT,
-        302,
-        "http://other.invalid/m, which is not",
-    ),
+    ("redirect", redirect("http://other.invalid/m"), FailureReason.REDIRECT, 302, "http://other.invalid/m, which is not"),
     ("loop", redirect("/metrics"), FailureReason.REDIRECT, 302, "more than 3 times"),
     ("html", page(b"<html>", "text/html; charset=utf-8"), FailureReason.CONTENT_TYPE, 200, "text/html"),
     ("json", page(b"{}", "application/json"), FailureReason.CONTENT_TYPE, 200, "application/json"),
-    (
-        "protobuf",
-        page(b"\x00", "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily"),
-        FailureReason.CONTENT_TYPE,
-        200,
-        "application/vnd.google.protobuf",
-    ),
+    ("protobuf", page(b"\x00", PROTOBUF), FailureReason.CONTENT_TYPE, 200, "application/vnd.google.protobuf"),
     ("br", page(BODY, headers=("Content-Encoding: br",)), FailureReason.ENCODING, 200, "not asked for"),
     ("not-gzip", page(BODY, headers=GZIP), FailureReason.ENCODING, 200, "does not unpack"),
     ("cut-gzip", page(gzip.compress(BODY)[:-9], headers=GZIP), FailureReason.ENCODING, 200, "ends in the middle"),
     ("gzip-and-more", page(gzip.compress(BODY) + b"more", headers=GZIP), FailureReason.ENCODING, 200, "unpack"),
     ("gzip-members", page(gzip.compress(b"") * 2000, headers=GZIP), FailureReason.ENCODING, 200, "unpack"),
-    (
-        "transfer-gzip",
-        raw(head(200, TEXT, "Transfer-Encoding: gzip, chunked") + chunk(BODY), keep=True),
-        FailureReason.ENCODING,
-        200,
-        "not chunked alone",
-    ),
+    ("transfer-gzip", framed("Transfer-Encoding: gzip, chunked", body=chunk(BODY)), FailureReason.ENCODING, 200, "not chunked alone"),
     ("large", page(b"x" * 70_000), FailureReason.TOO_LARGE, 200, "exceeds 65536 bytes"),
     ("empty", page(b""), FailureReason.EMPTY, 200, "is empty"),
     ("blank", page(b" \r\n\n"), FailureReason.EMPTY, 200, "is empty"),
     ("empty-gzip", page(gzip.compress(b""), headers=GZIP), FailureReason.EMPTY, 200, "is empty"),
-]
+]  # fmt: skip
 
 
 @check_rows(
     ("behaviour", "reason", "code", "says"),
     [row[1:] for row in ANSWERS],
     ids=[r[0] for r in ANSWERS],
-    shared=["make_client"],
+    shared=["once"],
 )
-def test_answer_is_refused(make_client, behaviour, reason, code, says):
-    with FaultServer(behaviour) as server:
-        timeout = 1.0 if reason is FailureReason.TIMEOUT else 20.0
-        refused = make_client(server.url, timeout_seconds=timeout, max_body_bytes=65536).get_metrics("/metrics")
-    assert isinstance(refused, Refusal)
+def test_answer_is_refused(once, behaviour, reason, code, says):
+    timeout = 1.0 if reason is FailureReason.TIMEOUT else 20.0
+    refused = once.refusal(behaviour, timeout_seconds=timeout, max_body_bytes=65536)
     assert (refused.reason, refused.status) == (reason, code)
     assert says in refused.detail
 
 
-def no_name(make_client: MakeClient) -> Refusal | Page:
-    return make_client(f"http://{'x' * 64}.invalid:8000").get_metrics("/metrics")
+def no_name(make_client: MakeClient) -> Refusal:
+    return make_client(f"http://{'x' * 64}.invalid:8000").refusal()
 
 
-def refused_port(make_client: MakeClient) -> Refusal | Page:
+def refused_port(make_client: MakeClient) -> Refusal:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    return make_client(f"http://127.0.0.1:{port}").get_metrics("/metrics")
+    return make_client(f"http://127.0.0.1:{port}").refusal()
 
 
-def no_route(make_client: MakeClient) -> Refusal | Page:
+def no_route(make_client: MakeClient) -> Refusal:
     # The kernel has no route for TCP to the limited broadcast address (RFC 919); no packet leaves the machine.
-    return make_client("http://255.255.255.255:8000", timeout_seconds=1.0).get_metrics("/metrics")
+    return make_client("http://255.255.255.255:8000", timeout_seconds=1.0).refusal()
 
 
-def plain_port_asked_for_tls(make_client: MakeClient) -> Refusal | Page:
+def plain_port_asked_for_tls(make_client: MakeClient) -> Refusal:
     with FaultServer(page(BODY)) as server:
-        return make_client(f"https://{server.authority}").get_metrics("/metrics")
+        return make_client(f"https://{server.authority}").refusal()
 
 
-def no_token_file(make_client: MakeClient) -> Refusal | Page:
-    from llm_serving_exporter.model.target import Secret
-
+def no_token_file(make_client: MakeClient) -> Refusal:
     with FaultServer(page(BODY)) as server:
-        refused = make_client(server.url, bearer_token=Secret(file="/nonexistent/token")).get_metrics("/metrics")
+        refused = make_client(server.url, bearer_token=Secret(file="/nonexistent/token")).refusal()
         assert server.connections == 0
         return refused
 
 
-def broken_clock(make_client: MakeClient) -> Refusal | Page:
+def broken_clock(make_client: MakeClient) -> Refusal:
     """The one fault of ours that can be brought in from outside: an injected clock that fails once."""
     calls: list[None] = []
 
@@ -200,10 +146,10 @@ def broken_clock(make_client: MakeClient) -> Refusal | Page:
         return 1.0
 
     with FaultServer(page(BODY)) as server:
-        return make_client(server.url, {"wall": wall}).get_metrics("/metrics")
+        return make_client(server.url, {"wall": wall}).refusal()
 
 
-WITHOUT_ANSWER: list[tuple[Callable[[MakeClient], Refusal | Page], FailureReason, str]] = [
+WITHOUT_ANSWER: list[tuple[Callable[[MakeClient], Refusal], FailureReason, str]] = [
     (no_name, FailureReason.DNS, "does not resolve"),
     (refused_port, FailureReason.REFUSED, "nothing listens on 127.0.0.1:"),
     (no_route, FailureReason.UNREACHABLE, "255.255.255.255:8000 cannot be reached"),
@@ -216,7 +162,6 @@ WITHOUT_ANSWER: list[tuple[Callable[[MakeClient], Refusal | Page], FailureReason
 @check_rows(("provoke", "reason", "says"), WITHOUT_ANSWER, shared=["make_client"])
 def test_no_answer_at_all(make_client, provoke, reason, says):
     refused = provoke(make_client)
-    assert isinstance(refused, Refusal)
     assert (refused.reason, refused.status) == (reason, None)
     assert says in refused.detail
     assert "a secret" not in refused.detail
@@ -228,60 +173,43 @@ def test_every_reason_of_this_stage_is_reached_above():
     assert {row[2] for row in ANSWERS} | {row[1] for row in WITHOUT_ANSWER} == scrape
 
 
-def test_every_detail_is_one_printable_line(make_client):
+def test_every_detail_is_one_printable_line(once):
     page_of_noise = b"\r\n \x00\x1b[31mred\x07\xff and   more" + b"y" * 5000 + b"\nsecond line"
-    with FaultServer(status(500, page_of_noise)) as server:
-        refused = make_client(server.url).get_metrics("/metrics")
-    assert isinstance(refused, Refusal)
-    assert refused.detail.isprintable()
-    assert "[31mred � and more" in refused.detail
-    assert "second line" not in refused.detail
-    assert len(refused.detail) < 300
+    detail = once.refusal(status(500, page_of_noise)).detail
+    assert detail.isprintable()
+    assert "[31mred � and more" in detail
+    assert "second line" not in detail
+    assert len(detail) < 300
 
 
-def test_error_page_in_gzip_is_shown_unpacked(make_client):
-    with FaultServer(page(b"engine is dead", code=500, compress=True)) as server:
-        refused = make_client(server.url).get_metrics("/metrics")
-    assert isinstance(refused, Refusal)
-    assert "engine is dead" in refused.detail
+def test_error_page_in_gzip_is_shown_unpacked(once):
+    assert "engine is dead" in once.refusal(page(b"engine is dead", code=500, compress=True)).detail
 
 
 @check_rows(
     "content_type",
     [
-        None,
-        "",
-        "text/plain",
-        "text/plain; version=1.0.0; charset=utf-8",
-        "Text/Plain;charset=utf-8",
+        None, "", "text/plain", "text/plain; version=1.0.0; charset=utf-8", "Text/Plain;charset=utf-8",
         "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores",
     ],
-    shared=["make_client"],
-)
-def test_content_types_of_metrics_pages_are_accepted(make_client, content_type):
-    with FaultServer(page(BODY, content_type)) as server:
-        got = make_client(server.url).get_metrics("/metrics")
-    assert isinstance(got, Page)
-    assert got.content_type == (content_type or "")
+    shared=["once"],
+)  # fmt: skip
+def test_content_types_of_metrics_pages_are_accepted(once, content_type):
+    assert once.page(page(BODY, content_type)).content_type == (content_type or "")
 
 
-def test_gzip_of_several_members_is_one_page(make_client):
-    with FaultServer(page(gzip.compress(b"a 1\n") + gzip.compress(b"b 2\n"), headers=GZIP)) as server:
-        got = make_client(server.url).get_metrics("/metrics")
-    assert isinstance(got, Page)
-    assert got.body == b"a 1\nb 2\n"
+def test_gzip_of_several_members_is_one_page(once):
+    assert once.page(page(gzip.compress(b"a 1\n") + gzip.compress(b"b 2\n"), headers=GZIP)).body == b"a 1\nb 2\n"
 
 
 @check_rows(
     "behaviour",
     [page(b""), status(500), status(401), page(b"", "text/html"), redirect("/metrics?b")],
-    shared=["make_client"],
+    shared=["once"],
 )
-def test_query_of_the_path_is_not_shown(make_client, behaviour):
-    with FaultServer(behaviour) as server:
-        refused = make_client(server.url).get_metrics("/metrics\n?key=hunter22")
-        assert isinstance(refused, Refusal)
-        assert server.requests[0].target == "/metrics%0A?key=hunter22"
+def test_query_of_the_path_is_not_shown(once, behaviour):
+    refused = once.refusal(behaviour, "/metrics\n?key=hunter22")
+    assert once.requests[0].target == "/metrics%0A?key=hunter22"
     assert "/metrics%0A" in refused.detail
     assert "hunter22" not in refused.detail
 
@@ -379,11 +307,8 @@ def server():
 @example(b"HTTP/1.1 302 x\r\nLocation: http://[v1.x]:y/\r\n\r\n")
 def test_any_bytes_as_an_answer(server, answer):
     server.behave("/metrics", raw(answer))
-    client = BlockingClient(server.url, SETTINGS)
-    try:
+    with closing(BlockingClient(server.url, SETTINGS)) as client:
         metrics, side = client.get_metrics("/metrics"), client.get_json("/metrics")
-    finally:
-        client.close()
     assert isinstance(metrics, (Page, Refusal))
     assert isinstance(side, (JsonAnswer, Refusal))
     for got in (metrics, side):
@@ -395,19 +320,13 @@ def test_any_bytes_as_an_answer(server, answer):
 
 @given(st.text(max_size=40))
 def test_any_path(server, path):
-    client = BlockingClient(server.url, SETTINGS)
-    try:
-        got = client.get_metrics(path)
-    finally:
-        client.close()
-    assert isinstance(got, Refusal)
+    with closing(BlockingClient(server.url, SETTINGS)) as client:
+        got = client.refusal(path)
     assert got.reason in (FailureReason.CLOSED, FailureReason.STATUS), got.detail
 
 
 @given(st.text(max_size=60))
 def test_any_excerpt_is_one_short_printable_line(text):
-    from llm_serving_exporter.fetch.waits import EXCERPT_CHARACTERS, quote_first_line
-
     line = quote_first_line(text)
     assert line == "" or line.isprintable()
     assert len(line) <= EXCERPT_CHARACTERS

@@ -7,13 +7,14 @@ import shutil
 import ssl
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
+from llm_serving_exporter.model.sample import FailureReason, Refusal
 from tests.support.rows import check_rows
 from tests.support.servers.faultbehaviours import closes_idle, first_only, hang_up, page, status
 from tests.support.servers.faultserver import FaultServer
@@ -47,18 +48,25 @@ def ca_file(authority, tmp_path):
     return str(path)
 
 
-def refusal(got: Page | Refusal) -> Refusal:
-    assert isinstance(got, Refusal)
-    return got
+def refused_for_tls(refused: Refusal, says: str = "") -> None:
+    assert refused.reason is FailureReason.TLS
+    assert says in refused.detail
+
+
+@pytest.fixture
+def client_files(authority, tmp_path):
+    """Settings of a client's own certificate and key."""
+    leaf = authority.issue_cert("exporter")
+    leaf.cert_chain_pems[0].write_to_path(tmp_path / "client.pem")
+    leaf.private_key_pem.write_to_path(tmp_path / "client.key")
+    return {"cert_file": str(tmp_path / "client.pem"), "key_file": str(tmp_path / "client.key")}
 
 
 def test_trusted_server_over_one_kept_connection(make_client, authority, ca_file):
     with FaultServer(page(BODY, compress=True), tls=serving(authority)) as server:
         client = make_client(server.url, ca_file=ca_file)
         for _ in range(3):
-            got = client.get_metrics("/metrics")
-            assert isinstance(got, Page)
-            assert got.body == BODY
+            assert client.page().body == BODY
         assert server.connections == 1
 
 
@@ -66,63 +74,37 @@ def test_trusted_server_over_one_kept_connection(make_client, authority, ca_file
 def test_dead_kept_connection_is_opened_again(make_client, authority, ca_file, then):
     with FaultServer(then, tls=serving(authority)) as server:
         client = make_client(server.url, ca_file=ca_file)
-        assert isinstance(client.get_metrics("/metrics"), Page)
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
+        client.page()
         assert server.connections == 2
 
 
-def test_unknown_authority(make_client, authority):
-    with FaultServer(page(BODY), tls=serving(authority)) as server:
-        got = refusal(make_client(server.url).get_metrics("/metrics"))
-    assert got.reason is FailureReason.TLS
-    assert "set ca_file" in got.detail
-
-
-def test_wrong_name_and_server_name(make_client, authority, ca_file):
-    with FaultServer(page(BODY), tls=serving(authority, "engine.internal")) as server:
-        got = refusal(make_client(server.url, ca_file=ca_file).get_metrics("/metrics"))
-        assert got.reason is FailureReason.TLS
-        assert "set server_name" in got.detail
-        named = make_client(server.url, ca_file=ca_file, server_name="engine.internal")
-        assert isinstance(named.get_metrics("/metrics"), Page)
-
-
-def test_server_name_is_sent(make_client, authority, ca_file):
+def test_a_certificate_is_believed_by_its_authority_its_name_and_its_days(once, authority, ca_file):
+    refused_for_tls(once.refusal(page(BODY), tls=serving(authority)), "set ca_file")
+    refused_for_tls(
+        once.refusal(page(BODY), tls=serving(authority, expired=True), ca_file=ca_file), "renew the certificate"
+    )
+    named = serving(authority, "engine.internal")
+    refused_for_tls(once.refusal(page(BODY), tls=named, ca_file=ca_file), "set server_name")
     seen: list[str | None] = []
-    context = serving(authority, "engine.internal")
-    context.sni_callback = lambda sock, name, ctx: seen.append(name)
-    with FaultServer(page(BODY), tls=context) as server:
-        client = make_client(server.url, ca_file=ca_file, server_name="engine.internal")
-        assert isinstance(client.get_metrics("/metrics"), Page)
+    named.sni_callback = lambda sock, name, ctx: seen.append(name)
+    once.page(page(BODY), tls=named, ca_file=ca_file, server_name="engine.internal")
     assert seen == ["engine.internal"]
 
 
-def test_expired_certificate(make_client, authority, ca_file):
-    with FaultServer(page(BODY), tls=serving(authority, expired=True)) as server:
-        got = refusal(make_client(server.url, ca_file=ca_file).get_metrics("/metrics"))
-    assert got.reason is FailureReason.TLS
-    assert "renew the certificate" in got.detail
+def test_insecure_skip_verify_takes_any_certificate(once, authority):
+    once.page(page(BODY), tls=serving(authority, "elsewhere.invalid"), insecure_skip_verify=True)
 
 
-def test_insecure_skip_verify_takes_any_certificate(make_client, authority):
-    with FaultServer(page(BODY), tls=serving(authority, "elsewhere.invalid")) as server:
-        assert isinstance(make_client(server.url, insecure_skip_verify=True).get_metrics("/metrics"), Page)
-
-
-def test_client_certificate(make_client, authority, ca_file, tmp_path):
-    leaf = authority.issue_cert("exporter")
-    leaf.cert_chain_pems[0].write_to_path(tmp_path / "client.pem")
-    leaf.private_key_pem.write_to_path(tmp_path / "client.key")
-    with FaultServer(page(BODY), tls=serving(authority, client_ca=authority)) as server:
-        files = {"cert_file": str(tmp_path / "client.pem"), "key_file": str(tmp_path / "client.key")}
-        assert isinstance(make_client(server.url, ca_file=ca_file, **files).get_metrics("/metrics"), Page)
-        got = refusal(make_client(server.url, ca_file=ca_file).get_metrics("/metrics"))
-    assert got.reason is FailureReason.TLS
+def test_client_certificate(once, authority, ca_file, client_files):
+    context = serving(authority, client_ca=authority)
+    once.page(page(BODY), tls=context, ca_file=ca_file, **client_files)
+    refused_for_tls(once.refusal(page(BODY), tls=context, ca_file=ca_file))
 
 
 def test_plain_request_to_a_tls_port_says_so(make_client, authority):
     with FaultServer(page(BODY), tls=serving(authority)) as server:
-        got = refusal(make_client(f"http://{server.authority}").get_metrics("/metrics"))
+        got = make_client(f"http://{server.authority}").refusal()
     # whether OpenSSL's server answers with an alert or just closes, which depends on its version
     assert got.reason is FailureReason.SPEAKS_TLS
     assert "let the target's url begin with https://" in got.detail
@@ -133,7 +115,7 @@ def test_a_server_that_hangs_up_on_plain_http_is_asked_once_whether_it_speaks_tl
     with TlsReplica({"/metrics": BODY}, authority) as server:
         client = make_client(f"http://127.0.0.1:{server.port}")
         for _ in range(3):
-            got = refusal(client.get_metrics("/metrics"))
+            got = client.refusal()
             assert (got.reason, got.status) == (FailureReason.SPEAKS_TLS, None)
             assert "speaks TLS, and is asked by plain HTTP" in got.detail
         assert (server.plain, server.hellos) == (3, 1)
@@ -142,67 +124,52 @@ def test_a_server_that_hangs_up_on_plain_http_is_asked_once_whether_it_speaks_tl
 @check_rows(
     "says",
     ["The plain HTTP request was sent to HTTPS port", "Client sent an HTTP request to an HTTPS server."],
-    shared=["make_client"],
+    shared=["once"],
 )
-def test_a_server_that_says_so_to_plain_http_is_believed(make_client, says):
-    with FaultServer(status(400, f"<html>\r\n<head><title>400 {says}</title></head>".encode())) as server:
-        got = refusal(make_client(server.url).get_metrics("/metrics"))
-    assert got.reason is FailureReason.SPEAKS_TLS
+def test_a_server_that_says_so_to_plain_http_is_believed(once, says):
+    refused = once.refusal(status(400, f"<html>\r\n<head><title>400 {says}</title></head>".encode()))
+    assert refused.reason is FailureReason.SPEAKS_TLS
 
 
 def test_a_server_that_crashes_at_each_request_does_not_speak_tls(make_client):
     with FaultServer(hang_up()) as server:
         client = make_client(server.url)
         for _ in range(3):
-            assert refusal(client.get_metrics("/metrics")).reason is FailureReason.CLOSED
+            assert client.refusal().reason is FailureReason.CLOSED
         # it is asked again only after it has answered, or failed otherwise
         assert server.connections == 3 + 1
         server.behave("/metrics", page(BODY))
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
         server.behave("/metrics", hang_up())
-        assert refusal(client.get_metrics("/metrics")).reason is FailureReason.CLOSED
+        assert client.refusal().reason is FailureReason.CLOSED
         assert server.connections == 3 + 1 + 2 + 1
 
 
-@check_rows("which", ["ca_file", "cert_file", "key_file"], shared=["make_client", "authority", "ca_file"])
+@check_rows("which", ["ca_file", "cert_file", "key_file"], shared=["make_client", "client_files", "ca_file"])
 @check_rows("state", ["missing", "not-pem", "directory"])
-def test_unusable_files(make_client, authority, ca_file, tmp_path, which, state):
-    leaf = authority.issue_cert("exporter")
-    leaf.cert_chain_pems[0].write_to_path(tmp_path / "client.pem")
-    leaf.private_key_pem.write_to_path(tmp_path / "client.key")
-    files = {"ca_file": ca_file, "cert_file": str(tmp_path / "client.pem"), "key_file": str(tmp_path / "client.key")}
+def test_unusable_files(make_client, ca_file, client_files, tmp_path, which, state):
     bad = tmp_path / "bad"
-    files[which] = str(bad)
     if state == "not-pem":
         bad.write_text("not a certificate\n")
     elif state == "directory":
         bad.mkdir()
-    got = refusal(make_client("https://127.0.0.1:9", **files).get_metrics("/metrics"))
+    got = make_client("https://127.0.0.1:9", **{"ca_file": ca_file, **client_files, which: str(bad)}).refusal()
     assert got.reason is FailureReason.CREDENTIALS
     assert which in got.detail
     assert str(bad) in got.detail
 
 
-def test_key_with_a_passphrase_is_refused_and_nobody_is_asked(make_client, authority, ca_file, tmp_path):
-    from cryptography.hazmat.primitives import serialization
-
-    leaf = authority.issue_cert("exporter")
-    key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
-    leaf.cert_chain_pems[0].write_to_path(tmp_path / "client.pem")
-    (tmp_path / "client.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.BestAvailableEncryption(b"hunter22"),
-        )
-    )
-    files = {"cert_file": str(tmp_path / "client.pem"), "key_file": str(tmp_path / "client.key")}
-    got = refusal(make_client("https://127.0.0.1:9", ca_file=ca_file, **files).get_metrics("/metrics"))
+def test_key_with_a_passphrase_is_refused_and_nobody_is_asked(make_client, ca_file, client_files):
+    path = Path(client_files["key_file"])
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    locked = serialization.BestAvailableEncryption(b"hunter22")
+    path.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
+    got = make_client("https://127.0.0.1:9", ca_file=ca_file, **client_files).refusal()
     assert got.reason is FailureReason.CREDENTIALS
     assert "passphrase" in got.detail
 
 
-def test_a_certificate_that_python_checks_more_strictly_since_3_13(make_client, authority, ca_file, tmp_path):
+def test_a_certificate_that_python_checks_more_strictly_since_3_13(once, authority, ca_file, tmp_path):
     """Without the identifier of its authority's key, as many a private authority issues them."""
     named = authority.issue_cert("127.0.0.1")
     issuer = serialization.load_pem_private_key(authority.private_key_pem.bytes(), None)
@@ -216,12 +183,11 @@ def test_a_certificate_that_python_checks_more_strictly_since_3_13(make_client, 
         file.write(made.sign(issuer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(bundle)
-    with FaultServer(page(BODY), tls=context) as server:
-        got = make_client(server.url, ca_file=ca_file).get_metrics("/metrics")
-        if sys.version_info < (3, 13):
-            assert isinstance(got, Page)
-        else:
-            assert "(Missing Authority Key Identifier); issue it again with that" in refusal(got).detail
+    if sys.version_info < (3, 13):
+        once.page(page(BODY), tls=context, ca_file=ca_file)
+    else:
+        missing = "(Missing Authority Key Identifier); issue it again with that"
+        refused_for_tls(once.refusal(page(BODY), tls=context, ca_file=ca_file), missing)
 
 
 def test_rotated_authority_is_picked_up_and_ends_the_old_connection(make_client, authority, ca_file, tmp_path):
@@ -229,11 +195,11 @@ def test_rotated_authority_is_picked_up_and_ends_the_old_connection(make_client,
     shutil.copy(ca_file, tmp_path / "right.pem")
     with FaultServer(page(BODY), tls=serving(authority)) as server:
         client = make_client(server.url, ca_file=ca_file)
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
         os.replace(tmp_path / "other.pem", ca_file)
-        assert refusal(client.get_metrics("/metrics")).reason is FailureReason.TLS
+        refused_for_tls(client.refusal())
         os.replace(tmp_path / "right.pem", ca_file)
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()
         assert server.connections == 3
 
 
@@ -243,7 +209,7 @@ def test_rotated_client_certificate_is_picked_up(make_client, authority, ca_file
     stranger.issue_cert("exporter").private_key_and_cert_chain_pem.write_to_path(bundle)
     with FaultServer(page(BODY), tls=serving(authority, client_ca=authority)) as server:
         client = make_client(server.url, ca_file=ca_file, cert_file=str(bundle))
-        assert refusal(client.get_metrics("/metrics")).reason is FailureReason.TLS
+        refused_for_tls(client.refusal())
         authority.issue_cert("exporter").private_key_and_cert_chain_pem.write_to_path(tmp_path / "new.pem")
         os.replace(tmp_path / "new.pem", bundle)
-        assert isinstance(client.get_metrics("/metrics"), Page)
+        client.page()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.gpus.calls import WRAP_32_BITS, Total, Totals
+from llm_serving_exporter.gpus.calls import WRAP_32_BITS, Total
 from llm_serving_exporter.gpus.inventory import peak_bandwidth_bytes_per_second
 from llm_serving_exporter.gpus.reading import HELD_NANOSECONDS
 from llm_serving_exporter.gpus.source import drop_implausible
@@ -381,8 +381,3 @@ def test_a_total_never_falls(raws):
     total = Total()
     seen = [total.update(raw) for raw in raws]
     assert seen == sorted(seen)
-
-
-def test_totals_are_kept_apart_by_name():
-    totals = Totals()
-    assert (totals.update("tx", 5), totals.update("rx", 7), totals.update("tx", 6)) == (5, 7, 6)

@@ -18,7 +18,7 @@ from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.engines.apply import Plans
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.gpus.attribution import SettingsBuilder
-from llm_serving_exporter.gpus.dcgm_source import DcgmSource
+from llm_serving_exporter.gpus.exporter_source import DcgmSource
 from llm_serving_exporter.gpus.nvml import NvmlSource
 from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.derived import Limiter

@@ -10,7 +10,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -81,12 +81,8 @@ _PAGE, _VERSIONED = msgspec.json.Decoder(_Page), msgspec.json.Decoder(_Versioned
 _EVENT, _STATUS = msgspec.json.Decoder(_Event), msgspec.json.Decoder(_Status)
 
 
-class Connect(Protocol):
-    """Makes a connection to the API server. Raises ApiError."""
-
-    def __call__(self) -> Api:
-        """The connection."""
-        ...
+# makes a connection to the API server; raises ApiError
+Connect = Callable[[], Api]
 
 
 class Mirror(Generic[K, V]):

@@ -123,9 +123,8 @@ def _ports(text: str) -> tuple[str | int, ...]:
         elif _PORT_NAME.fullmatch(word):
             ports.append(word)
         else:
-            raise InvalidValueError(
-                f"{shown(word)} is no port", "Write a number or the name of a port of the container."
-            )
+            what = f"{shown(word)} is no port"
+            raise InvalidValueError(what, "Write a number or the name of a port of the container.")
     if len(ports) > MOST_PORTS:
         raise InvalidValueError(
             f"{len(ports)} ports are more than {MOST_PORTS}", "Write one for each engine of the pod."
@@ -143,9 +142,8 @@ class Wishes(Struct, frozen=True):
     """What a pod's annotations say. None: nothing."""
 
     scrape: bool | None = None  # whether the pod is a target at all
-    ports: tuple[
-        str | int, ...
-    ] = ()  # of its engines: numbers, and names of ports of its containers; (): it names none
+    # of its engines: numbers, and names of ports of its containers; (): it names none
+    ports: tuple[str | int, ...] = ()
     path: str | None = None  # of the page, with a query where it needs one
     scheme: str | None = None  # http or https
     runtime: str | None = None  # name of a table, or `auto`
@@ -167,35 +165,26 @@ def read_annotations(pod: PodRecord, source: str, problems: list[Problem], runti
     Such a one about the runtime, the role or the model then counts as not given. None where another one makes no sense: what would be
     read is not what was meant.
     """
-    reader = _Reader(pod, source, problems)
-    runtime = reader.read("runtime", runtime_kind(runtimes))
-    role, model = reader.read("role", ROLE), reader.read("model", MODEL_NAME)
-    scrape = reader.read("scrape", kinds.BOOLEAN)
-    before = len(problems)
-    ports, path = reader.read("port", _PORTS), reader.read("path", kinds.METRICS_PATH)
-    scheme = reader.read("scheme", _SCHEME)
-    if len(problems) > before:
-        return None
-    return Wishes(scrape, ports or (), path, scheme, runtime, role, model)
 
-
-class _Reader(Struct, frozen=True):
-    pod: PodRecord  # whose annotations are read
-    source: str  # that the pod is from
-    problems: list[Problem]  # where faults are reported
-
-    def read(self, name: str, kind: Kind[T]) -> T | None:
+    def read(name: str, kind: Kind[T]) -> T | None:
         """The value of an annotation; None where it is not there, empty, or makes no sense."""
-        text = self.pod.annotations.get(PREFIX + name)
-        where = f"pod {self.pod.namespace}/{self.pod.name}, annotation {PREFIX}{name}"
-        place = Place(self.source, where, self.problems)
+        text = pod.annotations.get(PREFIX + name)
+        place = Place(source, f"pod {pod.namespace}/{pod.name}, annotation {PREFIX}{name}", problems)
         if text is not None and len(text) > LONGEST_VALUE:
-            place.refuse(
-                f"it has more than {LONGEST_VALUE} characters", "Write what the documentation of pods as targets says."
-            )
+            what = f"it has more than {LONGEST_VALUE} characters"
+            place.refuse(what, "Write what the documentation of pods as targets says.")
             return None
         # an empty one is unset, as a template leaves it
         return kind.read(text, place) if text else None
+
+    runtime = read("runtime", runtime_kind(runtimes))
+    role, model = read("role", ROLE), read("model", MODEL_NAME)
+    scrape = read("scrape", kinds.BOOLEAN)
+    before = len(problems)
+    ports, path, scheme = read("port", _PORTS), read("path", kinds.METRICS_PATH), read("scheme", _SCHEME)
+    if len(problems) > before:
+        return None
+    return Wishes(scrape, ports or (), path, scheme, runtime, role, model)
 
 
 # --- JSON -> these records

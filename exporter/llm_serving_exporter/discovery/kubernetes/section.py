@@ -180,8 +180,8 @@ class _Known(Struct, frozen=True):
 class SectionPods:
     """The pods of one section. Used by one thread at a time, but for `close`.
 
-    `connect`: makes a connection to the API server, by default as the section says. `earlier`: sections whose place this one takes, the
-    most alike first; what they know is used until the API server has answered. One of another cluster or selector knows none.
+    `connect`: makes a connection to the API server, by default as the section says. `earlier`: sections whose place this one takes; what
+    they know is used until the API server has answered. One of another cluster or selector knows none.
     """
 
     def __init__(
@@ -211,7 +211,8 @@ class SectionPods:
         # by uid of the pod, so that what has not changed is not worked out again
         self._known: dict[str, _Known] = {}
         self._states, self._groups = StateBook(section.loading_limit_seconds), GroupBook()
-        for other in earlier:
+        # the most alike first
+        for other in sorted(earlier, key=lambda other: not self._looks_at_the_same(other)):
             if self._asks_the_same(other):
                 self._before = {**other.copy_pods(), **self._before}
                 self._states.take_over(other._states)
@@ -269,11 +270,11 @@ class SectionPods:
         return SectionReading(
             tuple(sources),
             tuple(dict.fromkeys(problem for problems in (*others, excess) for problem in problems)),
-            states,
-            tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
-            self._find_workers(groups, found, here, of_nodes, tuple(sorted(runtimes))),
-            frozenset(pod.key for pod in own if pod.has_ended),
-            map_devices((slices.records or {}).values()) if slices is not None else {},
+            pods=states,
+            waiting=tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
+            workers=self._find_workers(groups, found, here, of_nodes, tuple(sorted(runtimes))),
+            finished=frozenset(pod.key for pod in own if pod.has_ended),
+            slices=map_devices((slices.records or {}).values()) if slices is not None else {},
         )
 
     def close(self) -> None:
@@ -286,6 +287,10 @@ class SectionPods:
         """Whether what `other` was told is true of this section's pods."""
         mine, others = self._section, other._section
         return (mine.kubeconfig, mine.context, mine.selector) == (others.kubeconfig, others.context, others.selector)
+
+    def _looks_at_the_same(self, other: SectionPods) -> bool:
+        mine, others = self._section, other._section
+        return (mine.namespaces, mine.node) == (others.namespaces, others.node)
 
     def copy_pods(self) -> dict[str, Mapping[tuple[str, str], PodRecord]]:
         """The pods that are known, by the name of the list that they are from."""
