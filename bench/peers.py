@@ -112,9 +112,6 @@ class Program:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICK
 
-    def thread_cpu_seconds(self) -> float:
-        return sum_thread_cpu_seconds(self.process.pid)
-
     def count(self, what: str) -> int:
         """How many it has of what /proc lists: "task" (threads) or "fd" (open files)."""
         return len(os.listdir(f"/proc/{self.process.pid}/{what}"))

@@ -7,6 +7,7 @@ LLMServingExporterError
 ├── GpuError             NVML cannot be read at all (stage gpu)
 ├── DrillResultsError    the file of drill results cannot be read or written
 ├── ReviewRunsError      the file that says when cost reviews were made cannot be read or written
+├── CostSnapshotError    a snapshot of cost cannot be read again or written
 ├── DeliveryError        a finished cost review did not arrive where it was sent
 ├── FactsError           a model or a GPU of which the facts are missing or contradict themselves
 └── PageError            PagerDuty or Alertmanager did not take a page (command page-test)
