@@ -226,15 +226,7 @@ def list_cells(uid: str, cost: QueryCost) -> tuple[str, ...]:
     samples = f"{cost.samples:,}{' !' if cost.samples > MOST_SAMPLES else ''}"
     sizes = (f"{size / 1000:,.0f}" for size in (cost.sent_bytes, cost.answer_bytes))
     cpu = f"{1000 * cost.cpu_seconds:,.0f}"
-    return (
-        uid,
-        f"{cost.queries}",
-        f"{milliseconds:,.0f}{beyond}",
-        cpu,
-        samples,
-        f"{cost.peak_samples:,}",
-        *sizes,
-    )
+    return (uid, f"{cost.queries}", f"{milliseconds:,.0f}{beyond}", cpu, samples, f"{cost.peak_samples:,}", *sizes)
 
 
 def main() -> None:

@@ -85,9 +85,7 @@ def wait_for_targets(url: str, targets: int) -> None:
         return page.count("llm_serving_target_up{") >= targets
 
     wait_until(
-        read,
-        START_LIMIT_SECONDS,
-        lambda: f"{page.count('llm_serving_target_up{')} of {targets} targets: {page[:2000]}",
+        read, START_LIMIT_SECONDS, lambda: f"{page.count('llm_serving_target_up{')} of {targets} targets: {page[:2000]}"
     )
 
 

@@ -110,20 +110,20 @@ def _list_phases(board: BoardBuilder, basis: str) -> Iterator[Query]:
 
 
 def _make_spend_panels(board: BoardBuilder) -> tuple[Panel, ...]:
-    by_replica = board.aggregate("sum", board.select("target:llm_serving_cost_usd:increase1h"), "target", "model_name")
+    by_replica = board.sum("target:llm_serving_cost_usd:increase1h", "target", "model_name")
     most_expensive = board.narrow("most_expensive", keep_highest(by_replica, _MOST_EXPENSIVE), "target", by_replica)
     return (
         board.time_series(
             "USD per hour by use",
             "Prefill, decode, idle, down and unattributed time add up to all GPU time.",
             Look(Unit.USD, width=8, stacked=True, series_colours=SPENT_ON),
-            Query(board.aggregate("sum", board.select(SPENT), "phase"), "{{phase}}"),
+            Query(board.sum(SPENT, "phase"), "{{phase}}"),
         ),
         board.time_series(
             "USD per hour by model",
             "All GPU time of the model's replicas.",
             Look(Unit.USD, width=8, stacked=True),
-            Query(board.aggregate("sum", board.select(SPENT), "model_name", "role"), MODEL),
+            Query(board.sum(SPENT, "model_name", "role"), MODEL),
         ),
         board.time_series(
             "This week and the week before",
@@ -142,7 +142,7 @@ def _make_spend_panels(board: BoardBuilder) -> tuple[Panel, ...]:
                 Column(0, "USD", Unit.USD, decimals=2),
                 Column(1, "idle", Unit.RATIO, warn_above(board.settings.panels.idle_above)),
             ),
-            board.aggregate("sum", board.select("model:llm_serving_cost_usd:increase1d"), "model_name", "role"),
+            board.sum("model:llm_serving_cost_usd:increase1d", "model_name", "role"),
             board.select("model:llm_serving_idle_cost:ratio1d"),
         ),
         board.table(
@@ -165,7 +165,7 @@ def _make_spend_panels(board: BoardBuilder) -> tuple[Panel, ...]:
             "Share of the tokens that gateways count for the selected models now, prompt as sent and generated. The weekly review says what each tenant costs.",
             Look(Unit.RATIO, width=8, maximum=1, stacked=True),
             Query(
-                f"topk(10, {board.aggregate('sum', board.select(TENANT_TOKENS), 'tenant')}) / scalar(sum({board.select(TENANT_TOKENS)}) > 0)",
+                f"topk(10, {board.sum(TENANT_TOKENS, 'tenant')}) / scalar(sum({board.select(TENANT_TOKENS)}) > 0)",
                 "{{tenant}}",
             ),
             may_be_empty="no gateway counts by tenant (tenants.by)",
@@ -174,15 +174,7 @@ def _make_spend_panels(board: BoardBuilder) -> tuple[Panel, ...]:
             "Prefix cache savings, USD per hour",
             "What it would have cost, at least, to compute the cached prompt tokens. The saving is capacity for other work, not money.",
             Look(Unit.USD, width=8),
-            Query(
-                board.aggregate(
-                    "sum",
-                    board.select("target:llm_serving_prefix_cache_savings_usd:increase1h"),
-                    "model_name",
-                    "role",
-                ),
-                MODEL,
-            ),
+            Query(board.sum("target:llm_serving_prefix_cache_savings_usd:increase1h", "model_name", "role"), MODEL),
         ),
     )
 

@@ -41,7 +41,7 @@ def _make_list(board: BoardBuilder) -> Panel:
         return f"max by ({by_model}) ({expression}) and {on} ({theirs})"
 
     latency = "model:llm_serving_e2e_request_latency_seconds:quantile_rate5m"
-    requests = board.aggregate("sum", board.select("model:llm_serving_requests_finished:rate5m"), *BY_MODEL)
+    requests = board.sum("model:llm_serving_requests_finished:rate5m", *BY_MODEL)
     return board.table("Embedding servers", "Models whose servers have finished requests and have never generated a token, as they are now; those with the longest queue first.", Look(width=24, height=6, sorted_by=0), (
             "model_name", "role", Column(0, "waiting", Unit.COUNT), Column(1, "ready", Unit.COUNT),
             Column(2, "requests/s", Unit.COUNT, decimals=1), Column(3, "prompt tokens/s", Unit.COUNT), Column(4, "p99 latency", Unit.SECONDS),
@@ -85,9 +85,6 @@ def _make_latency_panels(board: BoardBuilder) -> tuple[Panel, ...]:
             RUNNING,
         ),
         board.band(
-            "Waiting requests by replica",
-            "Requests in the queue of each replica.",
-            Look(Unit.COUNT, width=8),
-            WAITING,
+            "Waiting requests by replica", "Requests in the queue of each replica.", Look(Unit.COUNT, width=8), WAITING
         ),
     )

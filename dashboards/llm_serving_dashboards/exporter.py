@@ -99,8 +99,7 @@ def _make_target_panels(board: BoardBuilder) -> tuple[Panel, ...]:
             ),
             Query(board.narrow("down", down, "target", states), TARGET),
             Query(
-                board.narrow("unready", f"{ever} unless {board.match_on('target')} {down}", "target", states),
-                TARGET,
+                board.narrow("unready", f"{ever} unless {board.match_on('target')} {down}", "target", states), TARGET
             ),
             may_be_empty="every known target was ready all the time",
         ),
@@ -199,7 +198,7 @@ def _make_signal_panels(board: BoardBuilder) -> tuple[Panel, ...]:
             "Signals",
             "Signals of the chosen targets: how many are available, and how many are absent. Without data, no exporter scrapes these targets.",
             Look(Unit.COUNT, width=6),
-            Query(board.aggregate("sum", board.select("model:llm_serving_signals:sum"), "state"), "{{state}}"),
+            Query(board.sum("model:llm_serving_signals:sum", "state"), "{{state}}"),
         ),
     )
 

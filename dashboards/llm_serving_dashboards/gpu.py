@@ -152,7 +152,7 @@ def _make_health_panels(board: BoardBuilder) -> tuple[Panel, ...]:
             "How many GPUs run at lower clocks than requested. Hardware slowdown, thermal slowdown and power brake point to cooling or power supply. The software "
             "power cap is a setting. Choose a node at the top to find the GPU.",
             Look(Unit.COUNT, width=6, height=6, decimals=0),
-            Query(board.aggregate("sum", board.select("gpu:llm_serving_gpu_slowdown:max"), "reason"), "{{reason}}"),
+            Query(board.sum("gpu:llm_serving_gpu_slowdown:max", "reason"), "{{reason}}"),
             may_be_empty="no GPU reports lowered clocks",
         ),
         board.table(

@@ -35,9 +35,7 @@ def build_board(board: BoardBuilder) -> Board:
 
 
 def _make_now_panels(board: BoardBuilder) -> tuple[Panel, ...]:
-    errors = board.aggregate(
-        "sum", board.select("model:llm_serving_slo_bad:increase5m", slo="errors"), "model_name", "role"
-    )
+    errors = board.sum("model:llm_serving_slo_bad:increase5m", "model_name", "role", slo="errors")
     return (
         board.limiter(9, 9),
         board.model_graph(
@@ -46,7 +44,7 @@ def _make_now_panels(board: BoardBuilder) -> tuple[Panel, ...]:
             "and aborts count neither as good nor as bad. There is no data while no request ends.",
             Look(Unit.RATIO, width=5, height=9),
             Query(
-                f"{errors} / ({board.aggregate('sum', board.select('model:llm_serving_slo_events:increase5m', slo='errors'), 'model_name', 'role')} > 0)",
+                f"{errors} / ({board.sum('model:llm_serving_slo_events:increase5m', 'model_name', 'role', slo='errors')} > 0)",
                 MODEL,
             ),
             may_be_empty="no request has ended",

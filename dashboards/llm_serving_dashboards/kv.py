@@ -121,7 +121,7 @@ def _make_tail_panels(board: BoardBuilder) -> tuple[Panel, ...]:
 
 
 def _make_replica_panels(board: BoardBuilder) -> tuple[Panel, ...]:
-    prompts = board.aggregate("sum", board.select("model:llm_serving_request_prompt_tokens_bucket:rate5m"), "le")
+    prompts = board.sum("model:llm_serving_request_prompt_tokens_bucket:rate5m", "le")
     return (
         board.band(
             "KV cache usage by replica",
@@ -152,9 +152,6 @@ def _make_replica_panels(board: BoardBuilder) -> tuple[Panel, ...]:
             "GPU memory: weights, KV cache, other",
             "Estimated use of the engine's GPU memory. Other: activations, CUDA graphs and the driver's context.",
             Look(Unit.BYTES, stacked=True),
-            Query(
-                board.aggregate("sum", board.select("model:llm_serving_gpu_memory_bytes_estimate:sum"), "part"),
-                "{{part}}",
-            ),
+            Query(board.sum("model:llm_serving_gpu_memory_bytes_estimate:sum", "part"), "{{part}}"),
         ),
     )

@@ -191,10 +191,7 @@ def _make_replica_panels(board: BoardBuilder) -> tuple[Panel, ...]:
             BATCH,
         ),
         board.band(
-            "Running requests by replica",
-            "Requests in the batch of each replica.",
-            Look(Unit.COUNT, width=8),
-            RUNNING,
+            "Running requests by replica", "Requests in the batch of each replica.", Look(Unit.COUNT, width=8), RUNNING
         ),
         board.band(
             "Waiting requests by replica",

@@ -61,7 +61,7 @@ def make_engine_panels(board: BoardBuilder) -> tuple[Panel, ...]:
     """Latencies, ceilings and the batch by engine."""
     latencies = board.select_one("window_latency_seconds", *_ENGINE, "latency", "rank", matchers='rank=~"p50|p99"')
     ceiling = board.select_one("decode_ceiling_tokens_per_second", *_ENGINE)
-    decode = board.aggregate("sum", board.select("engine:llm_serving_phase_tokens:rate5m", phase="decode"), *_ENGINE)
+    decode = board.sum("engine:llm_serving_phase_tokens:rate5m", *_ENGINE, phase="decode")
     return (
         board.time_series(
             "Latency quantiles",
@@ -191,7 +191,7 @@ def make_gpu_panels(board: BoardBuilder) -> tuple[Panel, ...]:
 
 def make_trust_panels(board: BoardBuilder) -> tuple[Panel, ...]:
     """What it costs, how it compares, and which of its signals can be trusted."""
-    spent = board.aggregate("sum", board.select("target:llm_serving_cost_usd:increase1h"), "phase")
+    spent = board.sum("target:llm_serving_cost_usd:increase1h", "phase")
     missing = board.select_one("signal_available", "target", "signal", "reason", holds="== 0")
     suspect = board.select_one("signal_suspect", "target", "signal", "cause", holds="== 1")
     return (

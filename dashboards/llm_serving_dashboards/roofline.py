@@ -166,7 +166,7 @@ def _make_traffic_panels(board: BoardBuilder) -> tuple[Panel, ...]:
         for name in ("achieved_bandwidth", "bandwidth_ceiling")
     )
     ceiling = board.select("model:llm_serving_decode_ceiling_tokens_per_second:sum")
-    decode = board.aggregate("sum", board.select("model:llm_serving_phase_tokens:rate5m", phase="decode"), *MODELS)
+    decode = board.sum("model:llm_serving_phase_tokens:rate5m", *MODELS, phase="decode")
     return (
         board.model_graph(
             "Memory traffic and its peak",

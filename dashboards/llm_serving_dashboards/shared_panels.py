@@ -187,6 +187,10 @@ class BoardBuilder(QueryBuilder):
         """The series of a name, as a line each."""
         return Query(self.select(name, **equal), legend)
 
+    def sum(self, name: str, *level: str, **equal: str) -> str:
+        """PromQL of the sum of the series of a name over these labels."""
+        return self.aggregate("sum", self.select(name, **equal), *level)
+
     def find_start(self, alert: str, *level: str) -> str:
         """PromQL of when the condition of an alert began to hold, by these labels. `alert`: its name without the prefix. No answer where the
         ruler does not write it down."""
