@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.pictures import render_picture
+from bench.shared import write_table
 from bench.what_if_tables import list_fleets, list_phases_told
 from llm_serving_exporter.docgen.generated_files import write_or_check
 from llm_serving_review.pages.charts import WIDTH, Box, Chart, Label, Rule
@@ -92,10 +93,11 @@ CASES: tuple[tuple[str, Callable[[Point], bool]], ...] = (
 
 def list_shares(compared: Sequence[Compared]) -> Iterator[str]:
     """Lowest, median and highest share of the expected value by phase, batch and layout. Each point stands in one case."""
-    yield from _head("case", "measured", "kernels, composed")
+    rows = []
     for title, belongs in CASES:
         kinds = ([one for one in compared if one.point.source.kind is kind and belongs(one.point)] for kind in REAL)
-        yield _row(title, *(_range([one.of_expected for one in found]) for found in kinds))
+        rows.append((title, *(_range([one.of_expected for one in found]) for found in kinds)))
+    return write_table(("case", "measured", "kernels, composed"), rows)
 
 
 def _range(shares: Sequence[float]) -> str:
@@ -168,33 +170,21 @@ def list_above(compared: Sequence[Compared]) -> Iterator[str]:
 
 def list_layouts(compared: Sequence[Compared]) -> Iterator[str]:
     """The same kernels against the ceiling of tensor parallelism over as many GPUs."""
-    yield from _head("tokens", "batch", "kernels, tokens/s", "of `--tp 8`", "of `--tp 1 --dp 8 --ep 8`")
+    rows = []
     for one in compared:
         point = one.point
         if (point.source.kind, point.model, point.dp, point.gpu) == (Kind.KERNELS, "DeepSeek-R1", 8, "H200"):
             asked = ask_bounds(point.as_tensor_parallel())
             assert asked is not None
             shares = (point.rate / asked.expected, one.of_expected)
-            yield _row(_number(point.context), _number(point.batch), _number(point.rate), *map(_percent, shares))
+            rows.append((*map(_number, (point.context, point.batch, point.rate)), *map(_percent, shares)))
+    return write_table(("tokens", "batch", "kernels, tokens/s", "of `--tp 8`", "of `--tp 1 --dp 8 --ep 8`"), rows)
 
 
 def list_sources(numbers: Sequence[Source]) -> Iterator[str]:
     """By their numbers: where, which version, and when. How batch and context are known stands beside each point."""
     for number, source in enumerate(numbers, 1):
         yield f"{number}. [{source.title}]({source.url}), {source.version}, {source.date}."
-
-
-def _head(*titles: str) -> Iterator[str]:
-    yield _row(*titles)
-    yield f"{'|---' * len(titles)}|"
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _gpus(point: Point) -> str:
-    return point.gpu if point.gpus == 1 else f"{point.gpus} x {point.gpu}, {point.layout}"
 
 
 def _number(value: float) -> str:
@@ -214,15 +204,16 @@ def _digits(share: float) -> str:
 
 def list_bandwidth(found: Iterable[Measured]) -> Iterator[str]:
     """A row a phase: GPM's share of the peak, ours, and what ours may lie between."""
-    yield "| recording | phase | seconds | GPM | ours | lower | upper | off | limiter |"
-    yield "|---|---|---|---|---|---|---|---|---|"
-    off = []
+    heads = "recording", "phase", "seconds", "GPM", "ours", "lower", "upper", "off", "limiter"
+    off, rows = [], []
     for one in found:
         bounds, verdict = one.bounds, one.derived.verdict
-        shares = " | ".join(f"{100 * share:.1f}" for share in (one.gpm, one.expected, bounds.lower, bounds.upper))
+        shares = (f"{100 * share:.1f}" for share in (one.gpm, one.expected, bounds.lower, bounds.upper))
         state = f"`{verdict.state.value}`" if verdict is not None else ""
-        yield f"| {one.phase.run} | {one.phase.name} | {one.phase.seconds:.0f} | {shares} | {100 * one.off:+.1f} % | {state} |"
+        phase = one.phase
+        rows.append((f"{phase.run}", phase.name, f"{phase.seconds:.0f}", *shares, f"{100 * one.off:+.1f} %", state))
         off.append(one.off)
+    yield from write_table(heads, rows)
     worst, rms = max(map(abs, off)), statistics.fmean(each * each for each in off) ** 0.5
     yield ""
     yield f"Over these {len(off)} phases the difference is {100 * rms:.1f} % (rms), and {100 * worst:.1f} % at worst."

@@ -1,6 +1,6 @@
 """All figures of docs/performance.md about CPU, memory and start in one command: `.venv/bin/python -m bench.all --out FOLDER`.
 
-About 35 minutes on a machine with nothing else to do, or seven with `--quick`, whose figures say nothing. FOLDER gets what each bench
+About 35 minutes on a machine with nothing else to do. FOLDER gets what each bench
 printed and its figures as JSON, all tables as Markdown in `tables.md`, and the pictures: CPU a scrape against the size of the page, CPU
 of the daemon against its targets, and the gaps between the ticks of most targets.
 """
@@ -19,11 +19,10 @@ from typing import Any
 
 from bench.cycle import Asking
 from bench.pictures import Line, draw_lines, write_picture
-from bench.shared import make_parser, require_bytecode, say
+from bench.shared import make_parser, require_bytecode, say, write_table
 from tests.support.builders.recordings import page as recorded_page
 
 TARGETS = (1, 50, 200, 500, 2000)
-QUICK_TARGETS = (1, 20)
 
 # what a bench wrote with --json
 Figures = Mapping[str, Any]
@@ -41,19 +40,11 @@ class Step:
     figures: bool = True
 
 
-def list_steps(out: Path, *, quick: bool) -> list[Step]:
-    runs, seconds = ("1", "1") if quick else ("5", "8")
-    targets = QUICK_TARGETS if quick else TARGETS
-    steps = [
-        Step("cycle", "cycle", ("--runs", runs, "--seconds", seconds)),
-        Step("start", "start", figures=False),
-    ]
-    for number in targets:
-        times = ("--seconds", "10", "--interval", "5", "--warm-up", "15") if quick else ("--seconds", "60")
-        arguments = ("--targets", str(number), *times)
-        if number == targets[-1]:
-            arguments += ("--picture", str(out / "ticks.svg"))
-        steps.append(Step("fleet", f"fleet-{number}", arguments))
+def list_steps(out: Path) -> list[Step]:
+    steps = [Step("cycle", "cycle", ("--runs", "5", "--seconds", "8")), Step("start", "start", figures=False)]
+    for number in TARGETS:
+        picture = ("--picture", str(out / "ticks.svg")) if number == TARGETS[-1] else ()
+        steps.append(Step("fleet", f"fleet-{number}", ("--targets", str(number), "--seconds", "60", *picture)))
     return steps
 
 
@@ -92,27 +83,17 @@ def list_pages(cycle: Figures | None, usual_bytes: int) -> list[tuple[float, flo
 
 def tabulate_fleets(fleets: Iterable[Figures]) -> list[str]:
     """A row for each number of targets: percent of a core and MB, of ours and of vmagent."""
-    heads = (
-        "targets",
-        "ours, not scraped",
-        "ours, scraped",
-        "vmagent",
-        "ours, most resident",
-        "vmagent, most resident",
-    )
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    heads = "targets", "ours, not scraped", "ours, scraped", "vmagent", "ours, most resident", "vmagent, most resident"
+    rows = []
     for fleet in fleets:
         shares, peak = fleet["cpu_share"], fleet["peak_resident_bytes"]
-        unscraped, scraped, theirs = (
-            f"{100 * share:.2f} %"
-            for share in (shares["unscraped"]["ours"], shares["scraped"]["ours"], shares["unscraped"]["vmagent"])
-        )
-        ratios = [each["ours"] / each["vmagent"] if each["vmagent"] else None for each in shares.values()]
-        times = ["" if ratio is None else f", {ratio:.2f} x" for ratio in ratios]
-        sizes = [f"{peak[name] / 1e6:.0f} MB" for name in ("ours", "vmagent")]
-        cells = [f"{fleet['targets']:,}", unscraped + times[0], scraped + times[1], theirs, *sizes]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+        cells = [f"{fleet['targets']:,}"]
+        for each in shares.values():
+            ratio = f", {each['ours'] / each['vmagent']:.2f} x" if each["vmagent"] else ""
+            cells.append(f"{100 * each['ours']:.2f} %{ratio}")
+        cells.append(f"{100 * shares['unscraped']['vmagent']:.2f} %")
+        rows.append((*cells, *(f"{peak[name] / 1e6:.0f} MB" for name in ("ours", "vmagent"))))
+    return list(write_table(heads, rows))
 
 
 def draw_pages(pages: Sequence[tuple[float, float, float]], out: Path) -> None:
@@ -145,7 +126,6 @@ def draw_fleets(fleets: Sequence[Figures], out: Path) -> None:
 def main() -> None:
     parser = make_parser("all", __doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of tables, figures and pictures")
-    parser.add_argument("--quick", action="store_true", help="whether all of it works; the figures say nothing")
     arguments = parser.parse_args()
     require_bytecode()
     out: Path = arguments.out.resolve()
@@ -153,7 +133,7 @@ def main() -> None:
     say(f"load of the machine before: {os.getloadavg()[0]:.2f}")
     tables, problems = list[str](), list[str]()
     figures: dict[str, Figures] = {}
-    for step in list_steps(out, quick=arguments.quick):
+    for step in list_steps(out):
         path = out / f"{step.file}.json"
         path.unlink(missing_ok=True)  # those of a run before are not of this one
         printed, problem = run_step(step, out)

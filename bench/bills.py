@@ -8,11 +8,9 @@ line is of a machine, of more machines than have rows of their own, and each has
 
 from __future__ import annotations
 
-import argparse
 import csv
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,10 +18,19 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+from bench.shared import make_parser, run_fresh
 from llm_serving_review.bills.read import read_bill
 from llm_serving_review.settings.settings import BillSettings
 from tests.support.builders import bills as made
 from tests.support.builders.costevidence import WEEK
+
+# begin, end, which machine, and what it cost
+_COLUMNS = {
+    "focus": ("ChargePeriodStart", "ChargePeriodEnd", "ResourceId", "EffectiveCost"),
+    "cur": (
+        *(f"line_item_{name}" for name in ("usage_start_date", "usage_end_date", "resource_id", "unblended_cost")),
+    ),
+}
 
 
 def list_rows(lines: int, form: str, machines: int, one_in: int) -> Iterator[list[str]]:
@@ -33,16 +40,7 @@ def list_rows(lines: int, form: str, machines: int, one_in: int) -> Iterator[lis
     yield names
     machine = [every[0][name] for name in names]
     other = [next(row for row in reversed(every) if "bucket" in row.values())[name] for name in names]
-    begin, end = (
-        names.index(name)
-        for name in (
-            ("ChargePeriodStart", "ChargePeriodEnd")
-            if form == "focus"
-            else ("line_item_usage_start_date", "line_item_usage_end_date")
-        )
-    )
-    named = names.index("ResourceId" if form == "focus" else "line_item_resource_id")
-    cost = names.index("EffectiveCost" if form == "focus" else "line_item_unblended_cost")
+    begin, end, named, cost = (names.index(name) for name in _COLUMNS[form])
     number = names.index("identity_line_item_id") if form == "cur" else None
     hours = [made.write_time(made.MONDAY + timedelta(hours=hour)) for hour in range(-192, 360)]
     for line in range(lines):
@@ -73,22 +71,18 @@ def read(path: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser("bills", __doc__)
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--format", choices=("focus", "cur"), default="focus")
     parser.add_argument("--machines", type=int, default=2_000)
     parser.add_argument("--one-in", type=int, default=50)
-    parser.add_argument("--read", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.read:
-        read(arguments.read)
-        return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "bill.csv")
         rows = list_rows(arguments.lines, arguments.format, arguments.machines, arguments.one_in)
         with path.open("w", newline="") as file:
             csv.writer(file).writerows(rows)
-        subprocess.run([sys.executable, "-m", "bench.bills", "--read", str(path)], check=True)
+        run_fresh(read, str(path))
 
 
 if __name__ == "__main__":

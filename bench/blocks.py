@@ -12,7 +12,6 @@ import json
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 HOUR_MS = 3_600_000
@@ -42,45 +41,15 @@ _CRC_TABLE = _crc_table()
 
 def crc32c(content: bytes) -> int:
     """The checksum of Prometheus' files."""
-    return _register_after(content, 0xFFFFFFFF) ^ 0xFFFFFFFF
-
-
-def _register_after(content: bytes, crc: int) -> int:
-    table = _CRC_TABLE
+    table, crc = _CRC_TABLE, 0xFFFFFFFF
     for byte in content:
         crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    return crc
-
-
-@cache
-def _zeros_behind(length: int) -> list[list[int]]:
-    """What so many zero bytes make of each byte of a register, the lowest first."""
-    tables = []
-    for place in range(4):
-        table = [0]
-        for bit in range(8 * place, 8 * place + 8):
-            image = _register_after(bytes(length), 1 << bit)
-            table += [image ^ other for other in table]
-        tables.append(table)
-    return tables
+    return crc ^ 0xFFFFFFFF
 
 
 def checksum(content: bytes) -> bytes:
     """As it stands in a file."""
     return struct.pack(">I", crc32c(content))
-
-
-class Ending:
-    """The end that many contents share: its checksum is worked out once. Zeros behind a content change its checksum bit by bit alike."""
-
-    def __init__(self, content: bytes) -> None:
-        self.content, self._own = content, crc32c(content)
-        self._tables = _zeros_behind(len(content))
-
-    def behind(self, crc: int) -> int:
-        """The checksum of a content with that checksum and this behind it."""
-        first, second, third, fourth = self._tables
-        return self._own ^ first[crc & 255] ^ second[crc >> 8 & 255] ^ third[crc >> 16 & 255] ^ fourth[crc >> 24]
 
 
 def uvarint(number: int) -> bytes:
@@ -183,22 +152,14 @@ class Series:
     shape: Shape
 
 
-@dataclass(frozen=True)
-class Written:
-    """What is in the folder now."""
-
-    series: int
-    samples: int
-
-
 def end_before(now_ms: int) -> int:
     """The last moment before which blocks of all spans fit behind one another."""
     rhythm, behind = SPANS_HOURS[0] * HOUR_MS, sum(SPANS_HOURS[1:]) * HOUR_MS
     return (now_ms - behind) // rhythm * rhythm + behind
 
 
-def write_blocks(series: Sequence[Series], folder: Path, end_ms: int, hours: int) -> Written:
-    """Writes so many hours of all series, an even number, up to before `end_ms`."""
+def write_blocks(series: Sequence[Series], folder: Path, end_ms: int, hours: int) -> int:
+    """Writes so many hours of all series, an even number, up to before `end_ms`; the number of samples."""
     found = sorted(series, key=lambda one: one.labels)
     begin_ms, samples, upto = end_ms - hours * HOUR_MS, 0, end_ms
     for number, span in enumerate(reversed(SPANS_HOURS)):
@@ -209,7 +170,7 @@ def write_blocks(series: Sequence[Series], folder: Path, end_ms: int, hours: int
         upto = start
     if upto > begin_ms:
         raise ValueError(f"{hours} hours are more than {sum(SPANS_HOURS)}")
-    return Written(len(found), samples)
+    return samples
 
 
 class _Block:
@@ -235,17 +196,16 @@ class _Block:
         (self._folder / "meta.json").write_text(json.dumps(meta))
         return self._samples
 
-    def _write_chunks(self, series: Sequence[Series]) -> Iterator[tuple[bytes, Ending]]:
+    def _write_chunks(self, series: Sequence[Series]) -> Iterator[bytes]:
         """Of each series in order, what its index entry says of its chunks; they are written on the way."""
         made: dict[int, _Chunks] = {}
-        endings: dict[bytes, Ending] = {}
         segments = itertools.count()
         out, number, offset = None, 0, _SEGMENT_BYTES
         try:
             for one in series:
                 found = made.get(id(one.shape))
                 if found is None:
-                    found = made[id(one.shape)] = _put_together(one.shape.chunks(self._begin, self._end), endings)
+                    found = made[id(one.shape)] = _put_together(one.shape.chunks(self._begin, self._end))
                 if out is None or offset + len(found.content) > _SEGMENT_BYTES:
                     if out is not None:
                         out.close()
@@ -256,7 +216,7 @@ class _Block:
                 self._samples += found.samples
                 first = number << 32 | offset
                 offset += out.write(found.content)
-                yield found.before + uvarint(first), found.behind
+                yield found.before + uvarint(first) + found.behind
         finally:
             if out is not None:
                 out.close()
@@ -268,26 +228,23 @@ class _Chunks:
 
     content: bytes
     before: bytes
-    behind: Ending
+    behind: bytes
     chunks: int
     samples: int
 
 
-def _put_together(chunks: Sequence[tuple[int, int, int, bytes]], endings: dict[bytes, Ending]) -> _Chunks:
+def _put_together(chunks: Sequence[tuple[int, int, int, bytes]]) -> _Chunks:
     first, last, _, content = chunks[0]
     before = uvarint(len(chunks)) + varint(first) + uvarint(last - first)
     entries, length = [], len(content)
     for start, end, _, content in chunks[1:]:
         entries += [uvarint(start - last), uvarint(end - start), varint(length)]
         last, length = end, len(content)
-    behind = b"".join(entries)
-    if behind not in endings:
-        endings[behind] = Ending(behind)
     samples = sum(count for _, _, count, _ in chunks)
-    return _Chunks(b"".join(content for *_, content in chunks), before, endings[behind], len(chunks), samples)
+    return _Chunks(b"".join(content for *_, content in chunks), before, b"".join(entries), len(chunks), samples)
 
 
-def _write_index(path: Path, series: Sequence[Series], chunks: Iterator[tuple[bytes, Ending]]) -> None:
+def _write_index(path: Path, series: Sequence[Series], chunks: Iterator[bytes]) -> None:
     symbols = sorted({text for one in series for pair in one.labels for text in pair})
     numbers = {text: uvarint(number) for number, text in enumerate(symbols)}
     postings: dict[tuple[str, str], list[int]] = {("", ""): []}
@@ -298,11 +255,10 @@ def _write_index(path: Path, series: Sequence[Series], chunks: Iterator[tuple[by
         out.write(_section(struct.pack(">I", len(symbols)) + texts))
         series_at = at = _pad(out.tell(), 16)
         out.seek(at)
-        for one, (first, behind) in zip(series, chunks, strict=True):
+        for one, of_chunks in zip(series, chunks, strict=True):
             names = b"".join([numbers[text] for pair in one.labels for text in pair])
-            content = uvarint(len(one.labels)) + names + first
-            crc = struct.pack(">I", behind.behind(crc32c(content)))
-            entry = uvarint(len(content) + len(behind.content)) + content + behind.content + crc
+            content = uvarint(len(one.labels)) + names + of_chunks
+            entry = uvarint(len(content)) + content + checksum(content)
             entry += bytes(-len(entry) % 16)
             for pair in (("", ""), *one.labels):
                 postings.setdefault(pair, []).append(at // 16)

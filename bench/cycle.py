@@ -19,7 +19,6 @@ import itertools
 import json
 import multiprocessing
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -33,30 +32,25 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from bench.shared import (
+from bench.peers import (
     DRIVER_RESIDENT_BYTES,
     PEERS,
     PRICES,
     PROMETHEUS_ACCEPTS,
+    VMAGENT,
     Nginx,
     Peer,
     Program,
     build_nvml,
     carry_on,
-    describe_machine,
     fetch,
-    free_port,
-    make_parser,
     make_target,
     metric,
     moving_pages,
-    print_table,
-    require_bytecode,
-    say,
     scrape_config,
-    spread,
     start_exporter,
 )
+from bench.shared import describe_machine, make_parser, print_table, repeat, require_bytecode, say, spread
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.derive.derive import Tick
@@ -73,6 +67,7 @@ from llm_serving_exporter.targets.host import TargetHost
 from tests.made.sglang_ranks import page as sglang_ranks
 from tests.support.builders.recordings import page as recorded_page
 from tests.support.builders.recordings import recording
+from tests.support.servers.server_process import free_port
 
 # until every plan is made and the window has its usual twelve snapshots
 WARM_UP = 50
@@ -285,22 +280,10 @@ def _complete_stages(spent: Mapping[str, float], counts: Counts) -> dict[str, fl
 @contextmanager
 def show_pages(nginx: Nginx, pages: Iterator[bytes], count: int = PAGES_AHEAD) -> Iterator[None]:
     """Shows another page every 20 ms. They are made before: what makes them is no part of what is measured."""
-    ahead, stopping = list(itertools.islice(pages, count)), threading.Event()
-    nginx.show(ahead[0])
-
-    def show() -> None:
-        for page in itertools.cycle(ahead):
-            if stopping.wait(PACE_SECONDS):
-                return
-            nginx.show(page)
-
-    thread = threading.Thread(target=show)
-    thread.start()
-    try:
+    ahead = itertools.cycle(list(itertools.islice(pages, count)))
+    nginx.show(next(ahead))
+    with repeat(PACE_SECONDS, lambda: nginx.show(next(ahead))):
         yield
-    finally:
-        stopping.set()
-        thread.join()
 
 
 def side_by_side(
@@ -318,7 +301,7 @@ def side_by_side(
 
 def idle_share(peer: Peer, folder: Path, nginx: Nginx, seconds: float = 5.0) -> float:
     """CPU seconds a second of a peer that scrapes nothing."""
-    with peer(folder, nginx, scrape_config(folder, "none", "", "20ms"), free_port()) as program:
+    with peer.start(folder, nginx, scrape_config((), "20ms"), free_port()) as program:
         time.sleep(3)
         before = program.cpu_seconds()
         time.sleep(seconds)
@@ -335,28 +318,27 @@ CYCLES: Mapping[str, tuple[Asking, float]] = {
 def measure_peers(folder: Path, nginx: Nginx, seconds: float) -> dict[str, float]:
     """CPU ms per scrape of each peer at 20 ms between scrapes, and of ours over that beside it.
 
-    Each of ours runs beside the first peer, one after the other: two cores have room for one that ticks back to back. One of them runs
+    Each of ours runs beside vmagent, one after the other: two cores have room for one that ticks back to back. One of them runs
     beside the other peers.
     """
     found: dict[str, float] = {}
-    fast = scrape_config(folder, "fast", f"'127.0.0.1:{nginx.port}'", "20ms")
     with show_pages(nginx, moving_pages()):
-        for name, make, counter in PEERS:
-            say(f"measuring {name} …")
-            idle, port = idle_share(make, folder, nginx), free_port()
-            with make(folder, nginx, fast, port) as program:
-                scrapes = partial(metric, f"http://127.0.0.1:{port}/metrics", counter)
+        for peer in PEERS:
+            say(f"measuring {peer.name} …")
+            idle, port = idle_share(peer, folder, nginx), free_port()
+            with peer.start(folder, nginx, scrape_config((nginx.address,), "20ms"), port) as program:
+                scrapes = partial(metric, f"http://127.0.0.1:{port}/metrics", peer.counter)
                 for label, (asking, pace) in CYCLES.items():
-                    if name != PEERS[0][0] and label != Asking.SCRAPED.value:
+                    if peer is not VMAGENT and label != Asking.SCRAPED.value:
                         continue
                     ours = OurCycle(
                         make_target(nginx.url, "/ours"), nginx.place("ours"), moving_pages, asking, pace_seconds=pace
                     )
                     (each,), theirs = side_by_side((ours,), program, scrapes, seconds, idle)
                     ours.close()
-                    found.setdefault(name, theirs)
-                    found[f"{name}: {label}"] = each / theirs
-                    if name == PEERS[0][0]:
+                    found.setdefault(peer.name, theirs)
+                    found[f"{peer.name}: {label}"] = each / theirs
+                    if peer is VMAGENT:
                         found[label] = each
     return found
 
@@ -364,11 +346,10 @@ def measure_peers(folder: Path, nginx: Nginx, seconds: float) -> dict[str, float
 def measure_peers_resident(folder: Path, nginx: Nginx) -> dict[str, float]:
     """MB of each peer with one target at 5 s."""
     found = {}
-    usual = scrape_config(folder, "usual", f"'127.0.0.1:{nginx.port}'", "5s")
-    for name, make, _counter in PEERS:
-        with make(folder, nginx, usual, free_port()) as program:
+    for peer in PEERS:
+        with peer.start(folder, nginx, scrape_config((nginx.address,), "5s"), free_port()) as program:
             time.sleep(15)
-            found[name] = program.resident_bytes() / 1e6
+            found[peer.name] = program.resident_bytes() / 1e6
     return found
 
 
@@ -404,9 +385,7 @@ def measure_large(
 ) -> tuple[list[float], float]:
     """Ours, the model known, by what is asked of it, and vmagent's."""
     model = ModelSettings(name="Qwen3-30B-A3B")
-    address = f"'127.0.0.1:{nginx.port}'"
-    _, vmagent, counter = PEERS[0]
-    idle = idle_share(vmagent, folder, nginx)
+    idle = idle_share(VMAGENT, folder, nginx)
     ours = [
         OurCycle(
             Target("bench", nginx.url, metrics_path=f"/{asking.name}", model=model, gpu_model="H100 SXM", gpu_count=8),
@@ -417,9 +396,9 @@ def measure_large(
     port = free_port()
     with (
         show_pages(nginx, pages(), count=200),
-        vmagent(folder, nginx, scrape_config(folder, "fast", address, "20ms"), port) as program,
+        VMAGENT.start(folder, nginx, scrape_config((nginx.address,), "20ms"), port) as program,
     ):
-        scrapes = partial(metric, f"http://127.0.0.1:{port}/metrics", counter)
+        scrapes = partial(metric, f"http://127.0.0.1:{port}/metrics", VMAGENT.counter)
         found = side_by_side(ours, program, scrapes, seconds, idle)
     for one in ours:
         one.close()

@@ -10,34 +10,22 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import statistics
 import tempfile
-import threading
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-import yaml
-
+from bench.peers import PROMETHEUS_ACCEPTS, VMAGENT, Nginx, Program, moving_pages, scrape_config, start_exporter
 from bench.pictures import draw_ticks, write_picture
-from bench.shared import (
-    PROMETHEUS_ACCEPTS,
-    Nginx,
-    Program,
-    free_port,
-    make_parser,
-    moving_pages,
-    quantile,
-    require_bytecode,
-    say,
-    start_exporter,
-    vmagent,
-)
+from bench.shared import describe_high, make_parser, repeat, require_bytecode, say
 from llm_serving_simulator.replay import demo_model_config
+from tests.support.servers.server_process import free_port
 
 OURS, THEIRS = "ours", "vmagent"
 # what each calls itself
@@ -63,19 +51,16 @@ class Span:
     pages: tuple[tuple[float, int, int], ...]
 
 
-def make_configs(folder: Path, nginx: Nginx, targets: int, interval: float) -> tuple[dict[str, object], Path]:
-    """Ours, and where vmagent's is."""
+def make_configs(nginx: Nginx, targets: int, interval: float) -> tuple[dict[str, object], dict[str, Any]]:
+    """Ours and vmagent's."""
     paths = [f"/replica-{number}/metrics" for number in range(targets)]
     known = {"model": {"config": demo_model_config()}, "gpu_model": "H100 SXM", "gpu_count": 1}
     listed = [{"name": path[1:-8], "url": nginx.url, "metrics_path": path, **known} for path in paths]
     ours: dict[str, object] = {"gpu": {"enabled": False}, "scrape": {"interval": f"{interval:g}s"}, "targets": listed}
-    theirs = folder / "vmagent.yml"
-    address = f"127.0.0.1:{nginx.port}"
-    static = [{"targets": [address], "labels": {"__metrics_path__": path, "replica": path[1:-8]}} for path in paths]
-    timing = {"scrape_interval": f"{interval:g}s", "scrape_timeout": f"{interval:g}s"}
-    theirs.write_text(
-        yaml.safe_dump({"global": timing, "scrape_configs": [{"job_name": "page", "static_configs": static}]})
-    )
+    theirs = scrape_config((nginx.address,), f"{interval:g}s")
+    theirs["scrape_configs"][0]["static_configs"] = [
+        {"targets": [nginx.address], "labels": {"__metrics_path__": path, "replica": path[1:-8]}} for path in paths
+    ]
     return ours, theirs
 
 
@@ -116,22 +101,12 @@ def count_lines(port: int, *starts: str) -> dict[str, int]:
 def measure_span(programs: Mapping[str, Program], seconds: float, port: int | None, interval: float) -> Span:
     """`port`: our web server's, whose page is read every `interval`; None: nobody reads it."""
     before = {name: program.cpu_seconds() for name, program in programs.items()}
-    begin, pages, stopping = time.time(), list[tuple[float, int, int]](), threading.Event()
-
-    def scrape(port: int) -> None:
-        while not stopping.is_set():
-            pages.append(read_page(port))
-            stopping.wait(interval - pages[-1][0])
-
-    scraper = threading.Thread(target=scrape, args=(port,)) if port is not None else None
-    if scraper is not None:
-        scraper.start()
-    time.sleep(seconds)
-    stopping.set()
-    after = {name: program.cpu_seconds() for name, program in programs.items()}
-    end = time.time()
-    if scraper is not None:
-        scraper.join()
+    begin, pages = time.time(), list[tuple[float, int, int]]()
+    scraper = nullcontext() if port is None else repeat(interval, lambda: pages.append(read_page(port)), at_once=True)
+    with scraper:
+        time.sleep(seconds)
+        after = {name: program.cpu_seconds() for name, program in programs.items()}
+        end = time.time()
     return Span(begin, end, {name: after[name] - before[name] for name in programs}, tuple(pages))
 
 
@@ -146,11 +121,6 @@ def read_asked(log: Path, begin: float, end: float) -> Asked:
     return found
 
 
-def show_pages(nginx: Nginx, pages: Iterator[bytes], stopping: threading.Event) -> None:
-    while not stopping.wait(1.0):
-        nginx.show(next(pages))
-
-
 def report_span(what: str, span: Span, asked: Asked, interval: float) -> None:
     say(f"\n{what}, {span.end - span.begin:.0f} s")
     for name, cpu in span.cpu.items():
@@ -161,10 +131,7 @@ def report_span(what: str, span: Span, asked: Asked, interval: float) -> None:
         each = f"{1000 * cpu / ticks:.3f} ms each" if ticks else "none to divide by"
         spacing = "no target was asked twice"
         if off:
-            spacing = (
-                f"off the interval p50 {statistics.median(off):.1f} %, p99 {quantile(off, 0.99):.1f} %, most {max(off):.1f} %; "
-                f"{missed} missed"
-            )
+            spacing = f"off the interval {describe_high(off, '%', 1)}, most {max(off):.1f} %; {missed} missed"
         say(f"  {name:<8} {cpu:6.2f} CPU s, {ticks} ticks, {each}; {spacing}")
     if span.cpu[THEIRS]:
         say(f"  ours is {span.cpu[OURS] / span.cpu[THEIRS]:.2f} x vmagent's")
@@ -183,16 +150,19 @@ def main() -> None:
     arguments = parser.parse_args()
     require_bytecode()
     targets, interval, seconds = arguments.targets, arguments.interval, arguments.seconds
-    pages, stopping = moving_pages(), threading.Event()
+    pages = moving_pages()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         log = folder / "asked.log"
         nginx = Nginx(next(pages), folder, log=log)
-        ours, theirs = make_configs(folder, nginx, targets, interval)
+        ours, theirs = make_configs(nginx, targets, interval)
         daemon, port = start_exporter(folder, ours)
-        with nginx.program, vmagent(folder, nginx, theirs, free_port()) as peer, daemon as exporter:
-            mover = threading.Thread(target=show_pages, args=(nginx, pages, stopping))
-            mover.start()
+        with (
+            nginx.program,
+            VMAGENT.start(folder, nginx, theirs, free_port()) as peer,
+            daemon as exporter,
+            repeat(1.0, lambda: nginx.show(next(pages))),
+        ):
             programs = {OURS: exporter, THEIRS: peer}
             time.sleep(arguments.warm_up)
             unscraped = measure_span(programs, seconds, None, interval)
@@ -201,8 +171,6 @@ def main() -> None:
             peak = {name: program.peak_resident_bytes() for name, program in programs.items()}
             up, ceiling = "llm_serving_target_up{", "llm_serving_decode_ceiling_ratio{"
             found = count_lines(port, up, ceiling)
-            stopping.set()
-            mover.join()
         asked = read_asked(log, unscraped.begin, unscraped.end)
         report_span("nobody asks for our page", unscraped, asked, interval)
         report_span(

@@ -9,21 +9,18 @@ of ticks alone.
 
 from __future__ import annotations
 
-import os
-import resource
 import selectors
 import socket
-import statistics
 import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from bench.shared import fetch, make_parser, quantile, say, start_exporter
+from bench.peers import add_daemon_flags, fetch, start_exporter
+from bench.shared import describe_high, make_parser, raise_file_limit, say
 from tests.support.builders.recordings import page
 
 GOOD, HANGING = 100, 400
@@ -84,12 +81,11 @@ class Servers(threading.Thread):
                 sock, _ = listener.accept()
                 if kind == "good":
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    self._selector.register(sock, selectors.EVENT_READ, "open")
                 else:
                     sock.setblocking(False)
-                    self._selector.register(sock, selectors.EVENT_READ, "open")
-                    if kind == "drip":
-                        self._dripping.append(sock)
+                if kind == "drip":
+                    self._dripping.append(sock)
+                self._selector.register(sock, selectors.EVENT_READ, "open")
 
     def _serve(self, sock: socket.socket) -> None:
         try:
@@ -131,15 +127,14 @@ def configure(servers: Servers, hanging: int, interval: float) -> dict[str, obje
     return {"scrape": {"interval": f"{interval:g}s"}, "gpu": {"enabled": False}, "targets": targets}
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main() -> None:
     parser = make_parser("hanging", __doc__)
     parser.add_argument("--hanging", type=int, default=HANGING)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--interval", type=float, default=5.0)
-    parser.add_argument("--nofile", help="soft:hard limit of the exporter's open files")
-    parser.add_argument("--source", type=Path, help="the folder that holds another version of the package")
-    args = parser.parse_args(words)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    add_daemon_flags(parser)
+    args = parser.parse_args()
+    raise_file_limit()
     servers = Servers()
     servers.start()
     with tempfile.TemporaryDirectory() as folder:
@@ -157,9 +152,8 @@ def main(words: Sequence[str] | None = None) -> None:
                     pages.append(time.monotonic() - asked)
                 except OSError:
                     failed += 1
-                own = f"/proc/{exporter.process.pid}"
-                most_threads = max(most_threads, len(os.listdir(f"{own}/task")))
-                most_files = max(most_files, len(os.listdir(f"{own}/fd")))
+                most_threads = max(most_threads, exporter.count("task"))
+                most_files = max(most_files, exporter.count("fd"))
                 time.sleep(max(0.0, asked + 1.0 - time.monotonic()))
             ended = time.monotonic()
             used = exporter.cpu_seconds() - cpu
@@ -172,14 +166,11 @@ def main(words: Sequence[str] | None = None) -> None:
             say(f"{GOOD} answer, {args.hanging} hang, {ended - began:.0f} s, interval {args.interval:g} s")
             say(f"ticks of those that answer     {ticks} of {due:.0f}, {100 * ticks / due:.1f} %")
             if gaps:
-                off = [abs(gap - args.interval) / args.interval for gap in gaps]
-                median, high = statistics.median(gaps), quantile(gaps, 0.99)
-                say(f"gap between two of one target  p50 {median:.2f} s, p99 {high:.2f} s, most {max(gaps):.2f} s")
-                median, high = 100 * statistics.median(off), 100 * quantile(off, 0.99)
-                say(f"off the interval               p50 {median:.1f} %, p99 {high:.1f} %, most {100 * max(off):.1f} %")
+                off = [100 * abs(gap - args.interval) / args.interval for gap in gaps]
+                say(f"gap between two of one target  {describe_high(gaps, 's', 2)}, most {max(gaps):.2f} s")
+                say(f"off the interval               {describe_high(off, '%', 1)}, most {max(off):.1f} %")
             if pages:
-                median, high = statistics.median(pages), quantile(pages, 0.99)
-                say(f"/metrics                       p50 {median:.2f} s, p99 {high:.2f} s, {failed} failed")
+                say(f"/metrics                       {describe_high(pages, 's', 2)}, {failed} failed")
             say(f"threads {most_threads}, descriptors {most_files}, resident {exporter.resident_bytes() / 1e6:.0f} MB")
             say(f"CPU {100 * used / (ended - began):.1f} % of a core")
             stopping = time.monotonic()

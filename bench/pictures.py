@@ -53,28 +53,27 @@ def draw_ticks(by_program: Mapping[str, Mapping[str, Sequence[float]]], interval
         counts = [0] * _COLUMNS
         for share in off:
             counts[min(_COLUMNS - 1, max(0, int((share + _WIDEST) / (2 * _WIDEST) * _COLUMNS)))] += 1
-        title = f"{program}: gaps between two ticks of a target, off the interval of {interval:g} s"
-        edge = f"{100 * _WIDEST:.0f} %"
-        boxes += _draw_columns(counts, kind, top, [f"{n} gaps" for n in counts])
-        labels += [Label(title, _LEFT, top - 6), Label(f"-{edge}", _LEFT, top + _HEIGHT + 12)]
-        labels += [
-            Label("0", WIDTH / 2, top + _HEIGHT + 12, "middle"),
-            Label(f"+{edge}", WIDTH, top + _HEIGHT + 12, "end"),
-        ]
-        rules += [
-            Rule("axis", 0, top + _HEIGHT, WIDTH, top + _HEIGHT),
-            Rule("mark", WIDTH / 2, top, WIDTH / 2, top + _HEIGHT),
-        ]
-        top += _HEIGHT + _GAP
         seconds = [0] * round(interval)
         for times in targets.values():
             for at in times:
                 seconds[int(at % interval)] += 1
-        boxes += _draw_columns(seconds, kind, top, [f"{n} ticks" for n in seconds])
-        labels += [Label(f"{program}: ticks in each second of the interval", _LEFT, top - 6)]
-        labels += [Label("0 s", _LEFT, top + _HEIGHT + 12), Label(f"{interval:g} s", WIDTH, top + _HEIGHT + 12, "end")]
-        rules.append(Rule("axis", 0, top + _HEIGHT, WIDTH, top + _HEIGHT))
-        top += _HEIGHT + _GAP
+        edge = f"{100 * _WIDEST:.0f} %"
+        for unit, columns, title, marks in (
+            ("gaps", counts, f"gaps between two ticks of a target, off the interval of {interval:g} s", (f"-{edge}", "0", f"+{edge}")),
+            ("ticks", seconds, "ticks in each second of the interval", ("0 s", "", f"{interval:g} s")),
+        ):  # fmt: skip
+            boxes += _draw_columns(columns, kind, top, [f"{n} {unit}" for n in columns])
+            labels.append(Label(f"{program}: {title}", _LEFT, top - 6))
+            places = (_LEFT, "start"), (WIDTH / 2, "middle"), (WIDTH, "end")
+            labels += [
+                Label(mark, x, top + _HEIGHT + 12, anchor)
+                for mark, (x, anchor) in zip(marks, places, strict=True)
+                if mark
+            ]
+            rules.append(Rule("axis", 0, top + _HEIGHT, WIDTH, top + _HEIGHT))
+            if marks[1]:
+                rules.append(Rule("mark", WIDTH / 2, top, WIDTH / 2, top + _HEIGHT))
+            top += _HEIGHT + _GAP
         words.append(
             f"{program}: {len(gaps)} gaps, {max(seconds)} ticks in the fullest second, {min(seconds)} in the emptiest"
         )

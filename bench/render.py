@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
-from bench.shared import PROMETHEUS_ACCEPTS, make_parser, make_target, moving_pages, print_table
+from bench.peers import PROMETHEUS_ACCEPTS, make_target, moving_pages
+from bench.shared import make_parser, print_table
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import LEVEL, Spool, write_page

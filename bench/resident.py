@@ -15,26 +15,14 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.shared import (
-    DRIVER_RESIDENT_BYTES,
-    Nginx,
-    Program,
-    build_nvml,
-    fetch,
-    make_parser,
-    moving_pages,
-    print_table,
-    require_bytecode,
-    say,
-    start_exporter,
-)
+from bench.peers import DRIVER_RESIDENT_BYTES, Nginx, Program, build_nvml, fetch, moving_pages, start_exporter
+from bench.shared import make_parser, print_table, repeat, require_bytecode, say, spread, wait_until
 from bench.stand_in import NAMESPACE, NODE_GPUS, name_node, name_pod
 from tests.nvml_stub.stub import StubState
 from tests.support.servers.kube_api import Manifest
@@ -79,28 +67,31 @@ def run_stand_in(folder: Path, pods: int, port: int) -> Iterator[str]:
     folder.mkdir()
     kubeconfig, words = folder / "kubeconfig", ("--pods", str(pods), "--port", str(port))
     with Program(sys.executable, "-m", "bench.stand_in", str(folder), *words) as program:
-        deadline = time.monotonic() + START_LIMIT_SECONDS
-        while not kubeconfig.exists():
-            if time.monotonic() > deadline or program.process.poll() is not None:
-                raise SystemExit("the stand-in did not start")
-            time.sleep(0.05)
+        wait_until(
+            lambda: kubeconfig.exists() or program.process.poll() is not None,
+            START_LIMIT_SECONDS,
+            lambda: "the stand-in did not start",
+        )
         yield str(kubeconfig)
 
 
 def wait_for_targets(url: str, targets: int) -> None:
-    deadline = time.monotonic() + START_LIMIT_SECONDS
     page = ""
-    while page.count("llm_serving_target_up{") < targets:
-        if time.monotonic() > deadline:
-            raise SystemExit(f"{page.count('llm_serving_target_up{')} of {targets} targets: {page[:2000]}")
-        time.sleep(0.2)
+
+    def read() -> bool:
+        nonlocal page
         with suppress(TimeoutError):  # while it starts on a machine that others use too
             page = fetch(url, 30.0)
+        return page.count("llm_serving_target_up{") >= targets
+
+    wait_until(
+        read, START_LIMIT_SECONDS, lambda: f"{page.count('llm_serving_target_up{')} of {targets} targets: {page[:2000]}"
+    )
 
 
 def measure_sizes(folder: Path, pods: int, seconds: float, *, fleet: bool) -> dict[str, Size]:
     """One run of all of them. `fleet`: also of the one with all pods."""
-    pages, stopping = moving_pages(), threading.Event()
+    pages = moving_pages()
     with ExitStack() as stack:
         nginx = Nginx(next(pages), folder, everywhere=True)
         stack.enter_context(nginx.program)
@@ -122,20 +113,13 @@ def measure_sizes(folder: Path, pods: int, seconds: float, *, fleet: bool) -> di
             wait_for_targets(daemons[label][1], rows[label][1])
 
         def scrape() -> None:
-            """Reads their pages as often as Prometheus would."""
-            while not stopping.wait(SCRAPE_SECONDS):
-                for label in scraped:
-                    with suppress(OSError):
-                        fetch(daemons[label][1], 30.0)
+            for label in scraped:
+                with suppress(OSError):
+                    fetch(daemons[label][1], 30.0)
 
-        scraper = threading.Thread(target=scrape)
-        scraper.start()
-        ends = time.monotonic() + seconds
-        while time.monotonic() < ends:
-            nginx.show(next(pages))
-            time.sleep(1.0)
-        stopping.set()
-        scraper.join()
+        # as often as Prometheus would
+        with repeat(SCRAPE_SECONDS, scrape), repeat(1.0, lambda: nginx.show(next(pages))):
+            time.sleep(seconds)
         sizes = {}
         for label, (program, url) in daemons.items():
             resident, proportional = program.resident_bytes(), program.proportional_bytes()
@@ -148,11 +132,6 @@ def measure_sizes(folder: Path, pods: int, seconds: float, *, fleet: bool) -> di
                 resident, proportional, program.resident_bytes(), up, page.count("llm_serving_gpu_target_info{")
             )
         return sizes
-
-
-def describe_sizes(sizes: list[int]) -> str:
-    """The median, and from the least to the most, in MB."""
-    return f"{statistics.median(sizes) / 1e6:.1f} ({min(sizes) / 1e6:.1f} to {max(sizes) / 1e6:.1f})"
 
 
 def main() -> None:
@@ -170,21 +149,13 @@ def main() -> None:
             what = Path(name), arguments.pods, arguments.seconds
             for label, size in measure_sizes(*what, fleet=not arguments.no_fleet).items():
                 found.setdefault(label, []).append(size)
-    heads = (
-        f"MB, median of {arguments.runs}",
-        "RSS",
-        "RSS on a real driver",
-        "PSS",
-        "RSS after one more page",
-        "up",
-        "GPUs",
-    )
+    heads = f"median of {arguments.runs}", "RSS", "RSS on a real driver", "PSS", "RSS after one more page", "up", "GPUs"
     rows = []
     for label, sizes in found.items():
         driver = 0 if "no NVML" in label else DRIVER_RESIDENT_BYTES
-        on_driver = f"{(statistics.median(size.resident for size in sizes) + driver) / 1e6:.1f}"
+        on_driver = f"{(statistics.median(size.resident for size in sizes) + driver) / 1e6:.1f} MB"
         resident, proportional, after = (
-            describe_sizes([getattr(size, name) for size in sizes])
+            spread([getattr(size, name) / 1e6 for size in sizes], "MB", 1)
             for name in ("resident", "proportional", "resident_after_page")
         )
         least = (str(min(getattr(size, name) for size in sizes)) for name in ("up", "linked"))

@@ -8,15 +8,14 @@ resident memory is printed.
 
 from __future__ import annotations
 
-import argparse
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from bench.shared import make_parser, run_fresh
 from llm_serving_exporter.clients.json_api import Access, JsonApi, Labels, Prometheus, Sample, Series
 from llm_serving_review.command import make, write
 from llm_serving_review.evidence import names
@@ -137,15 +136,9 @@ def measure(targets: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser("review", __doc__)
     parser.add_argument("--targets", type=int, default=1000)
-    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.measure:
-        measure(arguments.targets)
-    else:
-        words = ["-m", "bench.review", "--measure", "--targets", str(arguments.targets)]
-        subprocess.run([sys.executable, *words], check=True)
+    run_fresh(measure, parser.parse_args().targets)
 
 
 if __name__ == "__main__":

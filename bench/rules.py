@@ -17,21 +17,20 @@ import math
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import requests
 
 from bench.blocks import Series, Shape, end_before, write_blocks
-from bench.shared import Program, free_port, make_parser, need, say
+from bench.peers import ask_query
+from bench.shared import make_parser, say
 from llm_serving_alerts.render import rule_groups
 from llm_serving_alerts.rules import AlertRule, Group, Record
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.model.record import replace
 from tests.simweek.build import Plan, simulated, week_settings
+from tests.support.servers.prometheus_server import PrometheusServer
 
 SCENARIOS = ("calm-day", "kv-pressure")
 # of the simulation: what is kept of it, and repeated, is the end
@@ -203,41 +202,24 @@ class Result:
         return sorted(found.values(), key=lambda group: -self.of_group(group.name))
 
 
-class Server:
+class Evaluator(PrometheusServer):
     """A Prometheus over a data folder, asked at one moment."""
 
     def __init__(self, folder: Path, at_unix_seconds: float) -> None:
-        config, port = folder / "prometheus.yml", free_port()
-        config.write_text("global: {}\n")
-        self._at, self._url = at_unix_seconds, f"http://127.0.0.1:{port}"
-        self.program = Program(
-            need("prometheus"), f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=100y",
-            "--query.max-samples=1000000000", "--query.timeout=10m", ready_url=f"{self._url}/-/ready",
-        )  # fmt: skip
-        self._http = requests.Session()
-        self._http.trust_env = False
-
-    def ask(self, expression: str) -> dict[str, Any]:
-        """The data of an answer. Raises SystemExit for an expression that is refused."""
-        fields = {"query": expression, "time": f"{self._at:.3f}", "stats": "all"}
-        answer = self._http.post(f"{self._url}/api/v1/query", data=fields, timeout=600).json()
-        if answer["status"] != "success":
-            raise SystemExit(f"{answer['error']}: {expression}")
-        found: dict[str, Any] = answer["data"]
-        return found
+        bounds = "--query.max-samples=1000000000", "--query.timeout=10m"
+        super().__init__(folder, "global: {}\n", *bounds, retention="100y")
+        self._time = f"{at_unix_seconds:.3f}"
 
     def cost(self, expression: str) -> tuple[float, int, int]:
         """CPU seconds, peak samples and series of the answer. What takes long is asked once more, the rest a few times."""
-        found = self.ask(expression)
+        ask_query(self, "/api/v1/query", expression, time=self._time)
         least = float("inf")
         for _ in range(_RUNS):
-            before = self.program.thread_cpu_seconds()
-            self.ask(expression)
-            least = min(least, self.program.thread_cpu_seconds() - before)
+            cost, data = ask_query(self, "/api/v1/query", expression, time=self._time)
+            least = min(least, cost.cpu_seconds)
             if least > _SLOW_SECONDS:
                 break
-        return least, int(found["stats"]["samples"]["peakSamples"]), len(found["result"])
+        return least, cost.peak_samples, len(data["result"])
 
 
 def fixed_series(interval_ms: int) -> list[Series]:
@@ -255,12 +237,11 @@ def measure(fleet: Fleet, groups: Sequence[Group], interval_ms: int, targets: in
         begun = time.monotonic()
         series = fleet.series(models)
         say(f"writing {hours} h of {fleet.targets_of(models)} targets, {len(series)} series …")
-        written = write_blocks([*series, *fixed_series(interval_ms)], folder / "data", end_ms, hours)
+        samples = write_blocks([*series, *fixed_series(interval_ms)], folder / "data", end_ms, hours)
         del series
-        say(f"{written.samples / 1e6:.0f} million samples in {time.monotonic() - begun:.0f} s; asking the rules …")
+        say(f"{samples / 1e6:.0f} million samples in {time.monotonic() - begun:.0f} s; asking the rules …")
         # between two scrapes
-        server = Server(folder, (end_ms - interval_ms + 1000) / 1000)
-        with server.program:
+        with Evaluator(folder, (end_ms - interval_ms + 1000) / 1000) as server:
             fixed = [server.cost(FIXED)[0]]
             rules, told = [], time.monotonic()
             for number, group in enumerate(groups):
@@ -304,46 +285,19 @@ def report(result: Result, shown: int) -> None:
         part = rule.cpu_seconds * result.share(rule.group)
         say(f"{rule.name:<90}{rule.cpu_seconds:>8.3f}{part:>9.3f}{rule.series:>8}{rule.samples:>14,}")
     peak = max(result.rules, key=lambda rule: rule.samples)
-    say(f"most samples at once: {peak.samples:,}, {peak.name}")
-
-
-def fit(points: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """The line through some points by least squares: its value at 0 and its slope."""
-    known = list(points)
-    mean_x, mean_y = (sum(point[axis] for point in known) / len(known) for axis in (0, 1))
-    spread = sum((x - mean_x) ** 2 for x, _ in known)
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in known) / spread
-    return mean_y - slope * mean_x, slope
+    say(f"most samples at once: {peak.samples:,} (at most {MOST_SAMPLES:,}), {peak.name}")
 
 
 def summarise(results: Sequence[Result]) -> None:
-    """The lines through sizes of the same history, and the project's bounds."""
-    say("")
-    for hours in sorted({result.hours for result in results}):
-        of_hours = [result for result in results if result.hours == hours]
-        if len(of_hours) < 2:
-            continue
-        line = _line(of_hours, "CPU s a round", lambda result: result.round_cpu_seconds, "{:.2f}")
-        peaks = _line(of_hours, "peak samples", lambda result: max(rule.samples for rule in result.rules), "{:,.0f}")
-        say(f"{hours} h: {line}; {peaks}")
+    """The project's bounds, held against 1,000 targets."""
     for result in results:
         if result.targets >= 1000 and result.hours >= 24:
             per = 1000 / result.targets
             dearest = result.groups[0]
             say(
-                f"of 1,000 targets: {result.round_cpu_seconds * per:.2f} CPU s a round (at most {MOST_A_ROUND:g}), "
+                f"\nof 1,000 targets: {result.round_cpu_seconds * per:.2f} CPU s a round (at most {MOST_A_ROUND:g}), "
                 f"{result.of_group(dearest.name) * per:.2f} in {dearest.name} (at most {MOST_A_GROUP:g})"
             )
-
-
-def _line(results: Sequence[Result], what: str, value: Callable[[Result], float], form: str) -> str:
-    points = [(float(result.targets), float(value(result))) for result in results]
-    base, slope = fit(points)
-    off = max(abs(base + slope * x - y) / y for x, y in points)
-    at = base + slope * 3000
-    bound = f" (at most {MOST_SAMPLES:,})" if what.startswith("peak") else ""
-    found = f"{what} {form.format(base)} + {form.format(1000 * slope)} a thousand targets (off by {off:.0%} at most)"
-    return f"{found}; of 3,000 {form.format(at)}{bound}"
 
 
 def settings_at_scrape() -> Settings:

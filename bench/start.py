@@ -13,10 +13,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from urllib.error import URLError
 
-from bench.shared import Nginx, fetch, free_port, make_parser, say
+from bench.peers import Nginx, fetch_any
+from bench.shared import make_parser, say, wait_until
 from tests.support.builders.recordings import page as recorded_page
+from tests.support.servers.server_process import free_port
 
 ROUNDS = 10
 LONGEST_SECONDS = 20.0
@@ -38,16 +39,15 @@ def start_until_shown(command: list[str], environment: dict[str, str], config: P
         [*command, *words], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as daemon:
         try:
-            while time.perf_counter() < began + LONGEST_SECONDS:
-                try:
-                    if UP in fetch(f"http://127.0.0.1:{port}/metrics"):
-                        return time.perf_counter() - began
-                except (URLError, OSError):
-                    pass
-                time.sleep(0.005)
+            wait_until(
+                lambda: UP in (fetch_any(f"http://127.0.0.1:{port}/metrics") or ""),
+                LONGEST_SECONDS,
+                lambda: f"no page showed the target within {LONGEST_SECONDS:g} s",
+                pause_seconds=0.005,
+            )
+            return time.perf_counter() - began
         finally:
             daemon.terminate()
-    raise SystemExit(f"no page showed the target within {LONGEST_SECONDS:g} s")
 
 
 def report(what: str, measure: Callable[[], float]) -> None:

@@ -14,20 +14,19 @@ import base64
 import http.client
 import multiprocessing
 import os
-import resource
 import socket
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import bcrypt
 import yaml
 
-from bench.shared import Program, free_port, make_parser, quantile, say, start_exporter
+from bench.peers import Program, add_daemon_flags, start_exporter
+from bench.shared import describe_high, make_parser, raise_file_limit, say
+from tests.support.servers.server_process import free_port
 
 SLOW, MUTE, GUESSING, GREEDY = 500, 500, 500, 100
 # bcrypt's usual cost
@@ -107,7 +106,7 @@ class Stranger:
 
 def crowd(port: int, own_address: bool) -> None:
     """Never ends by itself."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    raise_file_limit()
     kinds = ["slow"] * SLOW + ["mute"] * MUTE + ["guessing"] * GUESSING + ["greedy"] * GREEDY
     strangers = [Stranger(kind, number, port, own_address) for number, kind in enumerate(kinds)]
     while True:
@@ -158,9 +157,9 @@ class Scraper:
         if not self.seconds:
             say(f"{name:<15} answered 0 of {self.failed}")
             return
-        middle, high = (1000 * of(self.seconds) for of in (statistics.median, lambda values: quantile(values, 0.99)))
-        answered = f"answered {len(self.seconds)} of {len(self.seconds) + self.failed}"
-        say(f"{name:<15} {answered}, p50 {middle:.0f} ms, p99 {high:.0f} ms, most {1000 * max(self.seconds):.0f} ms")
+        times = [1000 * seconds for seconds in self.seconds]
+        answered = f"answered {len(times)} of {len(times) + self.failed}"
+        say(f"{name:<15} {answered}, {describe_high(times, 'ms', 0)}, most {max(times):.0f} ms")
 
 
 def measure(scrapers: dict[str, Scraper], seconds: float) -> None:
@@ -171,13 +170,12 @@ def measure(scrapers: dict[str, Scraper], seconds: float) -> None:
         time.sleep(max(0.0, began + PACE_SECONDS - time.monotonic()))
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main() -> None:
     parser = make_parser("strangers", __doc__)
     parser.add_argument("--own-address", action="store_true")
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--nofile", help="soft:hard limit of the exporter's open files")
-    parser.add_argument("--source", type=Path, help="the folder that holds another version of the package")
-    args = parser.parse_args(words)
+    add_daemon_flags(parser)
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(HASH_ROUNDS)).decode()
         web = Path(folder) / "web.yml"
@@ -210,8 +208,7 @@ def main(words: Sequence[str] | None = None) -> None:
             try:
                 measure(scrapers, WARM_UP_SECONDS + args.seconds)
                 used = exporter.cpu_seconds() - alone
-                files = len(list(Path(f"/proc/{exporter.process.pid}/fd").iterdir()))
-                threads = len(list(Path(f"/proc/{exporter.process.pid}/task").iterdir()))
+                files, threads = exporter.count("fd"), exporter.count("task")
                 for name, scraper in scrapers.items():
                     scraper.report(name)
                 load = ", ".join(f"{one:.1f}" for one in os.getloadavg())

@@ -27,7 +27,8 @@ from llm_serving_dashboards.firing import build_annotations
 from llm_serving_dashboards.grafana.document import render_dashboard
 from llm_serving_dashboards.grafana.fields import Json
 from llm_serving_dashboards.panels import Board, Panel, Visualization
-from llm_serving_dashboards.queries import QueryBuilder, list_record_labels, list_record_seconds
+from llm_serving_dashboards.queries import list_record_labels, list_record_seconds
+from llm_serving_dashboards.shared_panels import BoardBuilder
 
 _MODULES: tuple[ModuleType, ...] = (
     home,
@@ -50,7 +51,7 @@ class Dashboard:
     """A dashboard of the user's settings."""
 
     board: Board  # its panels
-    queries: QueryBuilder  # what built its queries
+    queries: BoardBuilder  # what built its queries
 
     @property
     def document(self) -> Json:
@@ -62,8 +63,8 @@ def build_dashboards(settings: Settings) -> tuple[Dashboard, ...]:
     """Every dashboard, with the thresholds and labels of the settings."""
     dashboards, records, seconds = [], list_record_labels(settings), list_record_seconds(settings)
     for module in _MODULES:
-        build_board: Callable[[QueryBuilder], Board] = module.build_board
-        queries = QueryBuilder(settings, module.VARIABLES, records)
+        build_board: Callable[[BoardBuilder], Board] = module.build_board
+        queries = BoardBuilder(settings, module.VARIABLES, records)
         dashboards.append(Dashboard(space_points(build_board(queries), seconds), queries))
     return tuple(dashboards)
 

@@ -24,17 +24,7 @@ from llm_serving_dashboards.panels import (
     ValueMapping,
     Worst,
 )
-from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.shared_panels import (
-    TARGET,
-    make_share,
-    make_stat,
-    make_table,
-    make_time_series,
-    make_timeline,
-    number_states,
-    warn_above,
-)
+from llm_serving_dashboards.shared_panels import TARGET, BoardBuilder, number_states, warn_above
 
 VARIABLES = CHOICES[Check.EXPORTER.dashboard]
 # the worst last
@@ -66,7 +56,7 @@ RESTS_ON = {
 _SHOWN = f" Thick: the median over the chosen models of each model's median target. By name: the {FEW_TARGETS} targets with the highest mean over the time range."
 
 
-def build_board(queries: QueryBuilder) -> Board:
+def build_board(board: BoardBuilder) -> Board:
     """Targets, signals, then the exporter's process."""
     return Board(
         Check.EXPORTER.dashboard,
@@ -74,32 +64,32 @@ def build_board(queries: QueryBuilder) -> Board:
         "Can the other dashboards be trusted? States of the targets, missing and doubtful signals with their reasons, and failed scrapes.",
         VARIABLES,
         (
-            Row("", (make_firing(queries, Check.EXPORTER.dashboard),)),
-            Row("Targets", _make_target_panels(queries)),
-            Row("Signals", _make_signal_panels(queries)),
-            Row("Scrapes and the exporter's process", _make_process_panels(queries)),
+            Row("", (make_firing(board, Check.EXPORTER.dashboard),)),
+            Row("Targets", _make_target_panels(board)),
+            Row("Signals", _make_signal_panels(board)),
+            Row("Scrapes and the exporter's process", _make_process_panels(board)),
         ),
     )
 
 
-def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+def _make_target_panels(board: BoardBuilder) -> tuple[Panel, ...]:
     record = "target:llm_serving_state:max"
     # of two exporters the one that reads it is right
-    states = queries.aggregate("min", f"{queries.select(record)} * 0 + {NUMBERED}", "target")
-    down = queries.aggregate("max", queries.select(record, one_of("state", ("down", "unknown"))), "target")
-    unready = queries.select_scraped(record, one_of("state", ("ready",), negated=True))
-    ever = queries.aggregate("max", queries.keep_models(record, f"last_over_time({unready}[$__range])"), "target")
-    failures = queries.select("target:llm_serving_scrape_failures:increase5m")
+    states = board.aggregate("min", f"{board.select(record)} * 0 + {NUMBERED}", "target")
+    down = board.aggregate("max", board.select(record, one_of("state", ("down", "unknown"))), "target")
+    unready = board.select_scraped(record, one_of("state", ("ready",), negated=True))
+    ever = board.aggregate("max", board.keep_models(record, f"last_over_time({unready}[$__range])"), "target")
+    failures = board.select("target:llm_serving_scrape_failures:increase5m")
     return (
-        make_share(
+        board.share(
             "Ready targets",
             "Ready targets of all that the exporters scrape. Loading and sleeping targets are neither ready nor down.",
             Look(width=4, thresholds=warn_above(1)),
-            f"count({queries.select(record, state='ready')})",
-            f"count({queries.aggregate('max', queries.select(record), 'target')})",
+            f"count({board.select(record, state='ready')})",
+            f"count({board.aggregate('max', board.select(record), 'target')})",
             may_be_empty="no target is known",
         ),
-        make_timeline(
+        board.timeline(
             "Target states",
             "Targets that were not ready at some time of the range; first those that are down now, or answer with a page that the exporter cannot read (unknown). "
             "Loading and sleeping targets are neither ready nor down.",
@@ -107,85 +97,82 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 width=10,
                 mappings=tuple(ValueMapping(code, state, colour) for code, (state, colour) in enumerate(STATES)),
             ),
-            Query(queries.narrow("down", down, "target", states), TARGET),
+            Query(board.narrow("down", down, "target", states), TARGET),
             Query(
-                queries.narrow("unready", f"{ever} unless {queries.match_on('target')} {down}", "target", states),
-                TARGET,
+                board.narrow("unready", f"{ever} unless {board.match_on('target')} {down}", "target", states), TARGET
             ),
             may_be_empty="every known target was ready all the time",
         ),
-        make_time_series(
+        board.time_series(
             "Age of the last good page",
             f"Rises while a target does not answer. After three scrape intervals, the target's serving series are absent.{_SHOWN}",
             Look(Unit.SECONDS, width=5),
-            *_name_worst(queries, "target_sample_age_seconds"),
+            *_name_worst(board, "target_sample_age_seconds"),
         ),
-        make_time_series(
+        board.time_series(
             "Failed scrapes by reason",
             "Failed scrapes of all chosen targets in 5m by the stage at which they ended, with the reason of the last one. The dashboard of a "
             "replica has those of one target, the exporter's log has the full messages.",
             Look(Unit.COUNT, width=5),
-            Query(queries.aggregate("sum", failures, "stage", "reason"), "{{stage}} {{reason}}", step="1m"),
+            Query(board.aggregate("sum", failures, "stage", "reason"), "{{stage}} {{reason}}", step="1m"),
             may_be_empty="no exporter reports a failed scrape",
         ),
     )
 
 
-def _name_worst(queries: QueryBuilder, name: str) -> tuple[Query, Query]:
+def _name_worst(board: BoardBuilder, name: str) -> tuple[Query, Query]:
     """The median of the models, and the three targets with the most."""
-    of_models = queries.select(MEDIAN.format(name=name))
-    worst = queries.find_worst(queries.select_one(name, "target"), Worst.HIGHEST, FEW_TARGETS, "target")
+    of_models = board.select(MEDIAN.format(name=name))
+    worst = board.find_worst(board.select_one(name, "target"), Worst.HIGHEST, FEW_TARGETS, "target")
     return (
         Query(f"quantile(0.5, {of_models})", "median", draw=Draw.MAIN),
         Query(worst, TARGET, replica_uid=REPLICA_UID),
     )
 
 
-def _find_unknown_checks(queries: QueryBuilder) -> str:
+def _find_unknown_checks(board: BoardBuilder) -> str:
     """PromQL of the models and checks without a verdict: replicas by the signal that they lack and the reason; without both where none lacks
     one."""
     by_model = "model_name", "role"
-    models = queries.select(ALIVE)
+    models = board.select(ALIVE)
     unknown = " or ".join(
-        f'label_replace({models} unless {queries.match_on(*by_model)} {queries.select(VERDICT, check=check.value)}, "check", "{check.value}", "", "")'
+        f'label_replace({models} unless {board.match_on(*by_model)} {board.select(VERDICT, check=check.value)}, "check", "{check.value}", "", "")'
         for check in Check
     )
     asked = one_of("signal", (signal for signals in RESTS_ON.values() for signal in signals))
-    lacking = queries.select_one("signal_available", "target", "signal", "reason", matchers=asked, holds="== 0")
+    lacking = board.select_one("signal_available", "target", "signal", "reason", matchers=asked, holds="== 0")
     for check, signals in RESTS_ON.items():
         lacking = f'label_replace({lacking}, "check", "{check.value}", "signal", "{"|".join(signals)}")'
-    why = queries.aggregate("count", queries.name_models(lacking), "check", *by_model, "signal", "reason")
-    on = queries.match_on("check", *by_model)
+    why = board.aggregate("count", board.name_models(lacking), "check", *by_model, "signal", "reason")
+    on = board.match_on("check", *by_model)
     # why is dear, and asked once
-    targets = (
-        f"{queries.match_on(*by_model)} group_left () {queries.aggregate('count', queries.select(DOWN), *by_model)}"
-    )
+    targets = f"{board.match_on(*by_model)} group_left () {board.aggregate('count', board.select(DOWN), *by_model)}"
     return f"({why} or {on} (({unknown}) * 0 + {targets})) and {on} ({unknown})"
 
 
-def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    missing = queries.select_one("signal_available", "target", "signal", "reason", holds="== 0")
+def _make_signal_panels(board: BoardBuilder) -> tuple[Panel, ...]:
+    missing = board.select_one("signal_available", "target", "signal", "reason", holds="== 0")
     untrusted = 'quality!="live"'
-    quality = queries.select_one("signal_quality", "target", "signal", "quality", matchers=untrusted, holds="== 1")
-    suspect = queries.select_one("signal_suspect", "target", "signal", "cause", holds="== 1")
+    quality = board.select_one("signal_quality", "target", "signal", "quality", matchers=untrusted, holds="== 1")
+    suspect = board.select_one("signal_suspect", "target", "signal", "cause", holds="== 1")
     return (
-        make_table(
+        board.table(
             "Missing signals",
             "How many of the chosen targets lack each signal, and why, the most first. METRICS.md and the exporter's landing page explain the reasons. A missing signal is not zero.",
             Look(width=8, height=10, sorted_by=0),
             ("signal", Column("reason", "reason", width=150), Column(0, "targets", Unit.COUNT, width=80)),
-            queries.aggregate("count", missing, "signal", "reason"),
+            board.aggregate("count", missing, "signal", "reason"),
             may_be_empty="no exporter reports a missing signal",
         ),
-        make_table(
+        board.table(
             "Signals of lower quality",
             "How many of the chosen targets have each signal at less than live quality, the most first. Lagging: counted when a request ends. Slow: refreshed every few seconds. Clipped: beyond a bucket edge.",
             Look(width=7, height=10, sorted_by=0),
             ("signal", Column("quality", "quality", width=90), Column(0, "targets", Unit.COUNT, width=80)),
-            queries.aggregate("count", quality, "signal", "quality"),
+            board.aggregate("count", quality, "signal", "quality"),
             may_be_empty="no exporter reports a signal of lower quality",
         ),
-        make_table(
+        board.table(
             "Suspect signals",
             "How many of a model's targets have impossible values of a signal, and the likely cause, the most first. The dashboard of a replica has those of one target.",
             Look(width=9, height=10, sorted_by=0),
@@ -195,48 +182,48 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 Column("cause", "likely cause", width=120),
                 Column(0, "targets", Unit.COUNT, width=80),
             ),
-            queries.aggregate("count", queries.name_models(suspect), "model_name", "signal", "cause"),
+            board.aggregate("count", board.name_models(suspect), "model_name", "signal", "cause"),
             may_be_empty="no exporter reports a suspect signal",
         ),
-        make_table(
+        board.table(
             "Checks without a verdict, and why",
             "How many of a model's replicas lack a signal that the check rests on, and the reason. Without a signal: no alert of the check is evaluated, or what the "
             "check needs has not happened yet, such as a first request or a queue.",
             Look(width=18, sorted_by=0),
             ("check", "model_name", "role", "signal", "reason", Column(0, "replicas", Unit.COUNT)),
-            _find_unknown_checks(queries),
+            _find_unknown_checks(board),
             may_be_empty="every check of every known model has a verdict",
         ),
-        make_time_series(
+        board.time_series(
             "Signals",
             "Signals of the chosen targets: how many are available, and how many are absent. Without data, no exporter scrapes these targets.",
             Look(Unit.COUNT, width=6),
-            Query(queries.aggregate("sum", queries.select("model:llm_serving_signals:sum"), "state"), "{{state}}"),
+            Query(board.sum("model:llm_serving_signals:sum", "state"), "{{state}}"),
         ),
     )
 
 
-def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+def _make_process_panels(board: BoardBuilder) -> tuple[Panel, ...]:
     return (
-        make_time_series(
+        board.time_series(
             "Scrape duration",
             f"Duration of the last scrape.{_SHOWN}",
             Look(Unit.SECONDS, width=6),
-            *_name_worst(queries, "scrape_duration_seconds"),
+            *_name_worst(board, "scrape_duration_seconds"),
         ),
-        make_time_series(
+        board.time_series(
             "Page size",
             f"Size of a target's metrics page after decompression.{_SHOWN}",
             Look(Unit.BYTES, width=6),
-            *_name_worst(queries, "scrape_page_bytes"),
+            *_name_worst(board, "scrape_page_bytes"),
         ),
-        make_time_series(
+        board.time_series(
             "Unknown metric families",
             f"Metric families of the runtime that the exporter does not know. Usually the engine is newer than this version of the exporter.{_SHOWN}",
             Look(Unit.COUNT, width=6),
-            *_name_worst(queries, "unmapped_families"),
+            *_name_worst(board, "unmapped_families"),
         ),
-        make_stat(
+        board.stat(
             "Configuration",
             "Result of the last reload. A bad file is refused, and the old configuration stays in force.",
             Look(
@@ -247,9 +234,9 @@ def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                     ValueMapping(2, "no exporter", Colour.DEAD),
                 ),
             ),
-            Query(f"min({queries.select('exporter_config_reload_success')}) or vector(2)", "last reload"),
+            Query(f"min({board.select('exporter_config_reload_success')}) or vector(2)", "last reload"),
         ),
-        make_stat(
+        board.stat(
             "NVML",
             "Result of the last reading of the GPUs.",
             Look(
@@ -260,14 +247,14 @@ def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                     ValueMapping(2, "off", Colour.UNKNOWN),
                 ),
             ),
-            Query(f"min({queries.select('nvml_up')}) or vector(2)", "NVML"),
+            Query(f"min({board.select('nvml_up')}) or vector(2)", "NVML"),
         ),
-        make_table(
+        board.table(
             "Exporters",
             "Versions of the running exporters.",
             Look(width=24, height=5),
             ("version", Column("python_version", "Python"), Column(0, "exporters", Unit.COUNT)),
-            queries.aggregate("count", queries.select("exporter_build_info"), "version", "python_version"),
+            board.aggregate("count", board.select("exporter_build_info"), "version", "python_version"),
             may_be_empty="no exporter is running",
         ),
     )

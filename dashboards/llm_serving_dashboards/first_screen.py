@@ -39,14 +39,13 @@ from llm_serving_dashboards.panels import (
     ValueMapping,
     Visualization,
 )
-from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
     ABSENT,
     DEAD,
     LIMITER_WORDS,
     UNKNOWN,
     VERDICTS,
-    find_limiter,
+    BoardBuilder,
     warn_above,
 )
 
@@ -76,7 +75,7 @@ _WORDS = (*(replace(one, colour="transparent") if one.value == GOOD else one for
 _NAME, _REPLICAS, _LOST = "name", "replicas", "lost"
 
 
-def make_matrix(queries: QueryBuilder, height: int) -> Panel:
+def make_matrix(queries: BoardBuilder, height: int) -> Panel:
     """A row a model and role, and one of what belongs to no model while something of that is wrong."""
     boards = _Boards(queries)
     judged = list_judged(queries)
@@ -106,7 +105,7 @@ def make_matrix(queries: QueryBuilder, height: int) -> Panel:
     )  # fmt: skip
 
 
-def list_judged(queries: QueryBuilder) -> tuple[Check, ...]:
+def list_judged(queries: BoardBuilder) -> tuple[Check, ...]:
     """The checks that have a verdict: those whose alerts are not all off."""
     groups = rule_groups(queries.settings)[RECORDS]
     judged = {
@@ -124,7 +123,7 @@ def list_choices(check: Check) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in choices if name not in MODEL))
 
 
-def find_rows(queries: QueryBuilder) -> str:
+def find_rows(queries: BoardBuilder) -> str:
     """PromQL of every model and role that is known, or that an alert is about."""
     return " or ".join(queries.aggregate("max", queries.select(record), *MODEL) for record in (VERDICT, ALIVE))
 
@@ -132,7 +131,7 @@ def find_rows(queries: QueryBuilder) -> str:
 class _Boards:
     """Links to panels of the other dashboards, with the model of the row."""
 
-    def __init__(self, queries: QueryBuilder) -> None:
+    def __init__(self, queries: BoardBuilder) -> None:
         self._queries = queries
         self._made: dict[ModuleType, Board] = {}
 
@@ -159,7 +158,7 @@ def _number(column: Column, number: int) -> Column:
     return replace(column, source=number) if isinstance(column.source, int) else column
 
 
-def _weigh(queries: QueryBuilder, checks: int) -> str:
+def _weigh(queries: BoardBuilder, checks: int) -> str:
     """How grave the state of each row is, with the row's name."""
     on, by = queries.match_on(*MODEL), queries.dialect.labels(*MODEL)
     rows, said = find_rows(queries), queries.select(VERDICT)
@@ -196,7 +195,7 @@ def _name_rest(rest: str) -> str:
     return rest
 
 
-def _judge(queries: QueryBuilder, check: Check) -> str:
+def _judge(queries: BoardBuilder, check: Check) -> str:
     """A check's verdict of each row with the alert that leads on; where none is recorded it is unknown, or no exporter is running."""
     on, by_all = queries.match_on(*MODEL), queries.dialect.labels()
     said = queries.aggregate("max", queries.select(VERDICT, check=check.value), *MODEL)
@@ -230,7 +229,7 @@ def _list_parts(check: Check) -> set[str]:
     return {name for one in ALERTS if one.check is check and "role" not in one.identity for name in one.identity}
 
 
-def _select_alerts(queries: QueryBuilder, check: Check, *matchers: str) -> str:
+def _select_alerts(queries: BoardBuilder, check: Check, *matchers: str) -> str:
     """Alerts of a check that fire, with how grave each is."""
     chosen = (f'{label}=~"${label}|"' for label in queries.settings.identity_labels)
     of_check = ",".join(('alertstate="firing"', f'check="{check}"', *matchers, *chosen))
@@ -238,7 +237,7 @@ def _select_alerts(queries: QueryBuilder, check: Check, *matchers: str) -> str:
     return f"({PAGE} * {page} or {ticket})"
 
 
-def _list_alerts(queries: QueryBuilder, check: Check) -> Iterator[str]:
+def _list_alerts(queries: BoardBuilder, check: Check) -> Iterator[str]:
     """Alerts about models, and about the targets and cards of models, each with its model and role."""
     dialect, kept = queries.dialect, ", ".join(("alertname", *list_choices(check)))
     about = _list_parts(check)
@@ -256,7 +255,7 @@ def _list_alerts(queries: QueryBuilder, check: Check) -> Iterator[str]:
         yield f"({queries.select(DOWN)} * 0 + on ({of_target}) group_left ({others}) {claimed})"
 
 
-def _list_rest(queries: QueryBuilder, check: Check) -> Iterator[str]:
+def _list_rest(queries: BoardBuilder, check: Check) -> Iterator[str]:
     """Alerts that belong to no model."""
     about, of_none = _list_parts(check), _select_alerts(queries, check, NO_ROLE, NO_TARGET)
     yield f"({of_none} unless on ({queries.dialect.key('gpu')}) {_find_claims(queries)})" if "gpu" in about else of_none
@@ -265,16 +264,16 @@ def _list_rest(queries: QueryBuilder, check: Check) -> Iterator[str]:
         yield f"({of_target} unless on ({queries.dialect.key('target')}) {queries.select(DOWN)})"
 
 
-def _find_claims(queries: QueryBuilder) -> str:
+def _find_claims(queries: BoardBuilder) -> str:
     return queries.dialect.bare(queries.select("gpu_target_info"), "gpu", "target")
 
 
-def _fill(queries: QueryBuilder, expression: str) -> str:
+def _fill(queries: BoardBuilder, expression: str) -> str:
     """An expression with a row for every model, so that a model keeps its row where the figure is absent."""
     return f"{expression} or {queries.match_on(*MODEL)} ({find_rows(queries)}) * NaN"
 
 
-def _find_lost(queries: QueryBuilder, replicas: str) -> str:
+def _find_lost(queries: BoardBuilder, replicas: str) -> str:
     """Replicas of each row, and behind them the lost nodes that had some of them."""
     lost, on = f"({queries.select(LOST_REPLICAS)} > 0)", queries.match_on(*MODEL)
     by = queries.dialect.labels(*MODEL)
@@ -286,7 +285,7 @@ def _find_lost(queries: QueryBuilder, replicas: str) -> str:
     return f'label_join({joined}, "{_REPLICAS}", ", ", "{_REPLICAS}", "{_LOST}") or {on} ({replicas})'
 
 
-def _describe(queries: QueryBuilder, boards: _Boards) -> list[tuple[str, Column]]:
+def _describe(queries: BoardBuilder, boards: _Boards) -> list[tuple[str, Column]]:
     """What limits a model, and its figures."""
     objective = queries.settings.slo["ttft"].threshold_seconds
     ready, wanted = (
@@ -305,7 +304,7 @@ def _describe(queries: QueryBuilder, boards: _Boards) -> list[tuple[str, Column]
         (cost.PER_MILLION, {"basis": "allocated", "phase": "blended"}, "$/M", Unit.USD, (), (cost, "By phase, allocated")),
     )  # fmt: skip
     return [
-        (find_limiter(queries), Column(0, "limited by", mappings=(*LIMITER_WORDS, ABSENT), link=boards.link(phases, "Limiter"), width=140, coloured=False)),
+        (queries.find_limiter(), Column(0, "limited by", mappings=(*LIMITER_WORDS, ABSENT), link=boards.link(phases, "Limiter"), width=140, coloured=False)),
         *(
             (queries.aggregate("max", queries.select(record, **of_it), *MODEL), Column(0, title, unit, steps, None, (), boards.link(*where), width=88))
             for record, of_it, title, unit, steps, where in figures
@@ -332,7 +331,7 @@ _SENTENCE_WORDS = (
 )
 
 
-def make_sentence(queries: QueryBuilder, height: int) -> Panel:
+def make_sentence(queries: BoardBuilder, height: int) -> Panel:
     """The worst few of what is wrong, a row each; else one sentence that says that nothing is, or why that is not known."""
     alerts = _Alerts(queries)
     asked = [alerts.find_worst(severity) for severity, _, _ in alerts.grave]
@@ -363,7 +362,7 @@ def make_sentence(queries: QueryBuilder, height: int) -> Panel:
 class _Alerts:
     """PromQL of the alerts of these rules that page or open tickets."""
 
-    def __init__(self, queries: QueryBuilder) -> None:
+    def __init__(self, queries: BoardBuilder) -> None:
         self._queries = queries
         self.rules = list_rules(queries.settings)
         # with a lower cap nobody is paged
@@ -444,13 +443,13 @@ class _Alerts:
         return f"group by ({names}) ({alerts})"
 
 
-def choose(queries: QueryBuilder, *matchers: str) -> str:
+def choose(queries: BoardBuilder, *matchers: str) -> str:
     """Matchers of alerts about what the viewer chose, and of those that lack the label that was chosen by."""
     labels = (*queries.settings.identity_labels, *MODEL)
     return ",".join([*matchers, *(f'{label}=~"${label}|"' for label in labels)])
 
 
-def _say_rest(queries: QueryBuilder, alerts: _Alerts) -> Iterator[str]:
+def _say_rest(queries: BoardBuilder, alerts: _Alerts) -> Iterator[str]:
     """What is said where no alert fires."""
     settings = queries.settings
     said = queries.select(VERDICT)
@@ -490,7 +489,7 @@ def _say_rest(queries: QueryBuilder, alerts: _Alerts) -> Iterator[str]:
         yield _say(queries, grave, words, expression, Check.EXPORTER.dashboard)
 
 
-def _say(queries: QueryBuilder, grave: str, words: str, expression: str, uid: str) -> str:
+def _say(queries: BoardBuilder, grave: str, words: str, expression: str, uid: str) -> str:
     """A row that is there where an expression has a value, which stands in its words; it leads to a dashboard with everything chosen."""
     said = f'count_values("what", {expression})'
     for label, text in (("what", words.replace("{}", "$1")), ("grave", grave), ("order", "9"), ("board", uid)):

@@ -32,8 +32,8 @@ from llm_serving_dashboards.panels import (
     ValueMapping,
     Worst,
 )
-from llm_serving_dashboards.queries import RATE, QueryBuilder
-from llm_serving_dashboards.shared_panels import find_start, make_gpu_band, make_share, make_table, make_time_series
+from llm_serving_dashboards.queries import RATE
+from llm_serving_dashboards.shared_panels import BoardBuilder
 
 VARIABLES = CHOICES[Check.GPU.dashboard]
 GPU = ("gpu", "gpu_name", "node")
@@ -51,7 +51,7 @@ _FAULT_WORDS = tuple(
 )
 
 
-def build_board(queries: QueryBuilder) -> Board:
+def build_board(board: BoardBuilder) -> Board:
     """Who is missing or at fault, then errors, work, power and links, and the list of all."""
     return Board(
         Check.GPU.dashboard,
@@ -59,50 +59,50 @@ def build_board(queries: QueryBuilder) -> Board:
         "Which GPUs do not answer, report errors or are slowed down? Also power, heat, clocks, memory and links.",
         VARIABLES,
         (
-            Row("", (make_firing(queries, Check.GPU.dashboard),)),
-            Row("Health", (*_make_fault_panels(queries), *_make_health_panels(queries))),
-            Row("Work", _make_work_panels(queries), may_be_empty="no GPU reports it"),
-            Row("Power, heat and clocks", _make_power_panels(queries), may_be_empty="no GPU reports it"),
-            Row("Links", _make_link_panels(queries)),
-            Row("All GPUs", (_make_list(queries),)),
+            Row("", (make_firing(board, Check.GPU.dashboard),)),
+            Row("Health", (*_make_fault_panels(board), *_make_health_panels(board))),
+            Row("Work", _make_work_panels(board), may_be_empty="no GPU reports it"),
+            Row("Power, heat and clocks", _make_power_panels(board), may_be_empty="no GPU reports it"),
+            Row("Links", _make_link_panels(board)),
+            Row("All GPUs", (_make_list(board),)),
         ),
     )
 
 
-def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    on = queries.match_on("gpu")
-    known, answer = queries.select(KNOWN_GPUS), queries.select_one("gpu_up", *GPU, holds="== 1")
+def _make_fault_panels(board: BoardBuilder) -> tuple[Panel, ...]:
+    on = board.match_on("gpu")
+    known, answer = board.select(KNOWN_GPUS), board.select_one("gpu_up", *GPU, holds="== 1")
 
     def narrow(expression: str) -> str:
         """Of the silent ones alone: of hundreds that answer nothing is asked."""
-        return queries.narrow("silent", f"{known} unless {on} {answer}", "gpu", expression)
+        return board.narrow("silent", f"{known} unless {on} {answer}", "gpu", expression)
 
-    silent = narrow(queries.aggregate("max", known, *GPU))
+    silent = narrow(board.aggregate("max", known, *GPU))
     about = f'check="{Check.GPU}"'
     severities = (one_of("severity", (severity,)) for severity in (Severity.CRITICAL, Severity.WARNING))
-    pages, tickets = (f"({find_firing(queries, about, severity)})" for severity in severities)
+    pages, tickets = (f"({find_firing(board, about, severity)})" for severity in severities)
     # an exporter that is gone tells of none of its cards: they may be well
-    failed = f"({narrow(queries.select_one('gpu_up', *GPU))} == 0 or {on} {pages})"
+    failed = f"({narrow(board.select_one('gpu_up', *GPU))} == 0 or {on} {pages})"
 
     def name_fault(alerts: str) -> str:
         for alert, (words, _) in _FAULTS.items():
             alerts = f'label_replace({alerts}, "fault", "{words}", "alertname", "{ALERT_PREFIX}{alert}")'
         # of a card that does not answer GPUFailed says no more
-        return f"({queries.aggregate('max', alerts, *GPU, 'fault')} unless {on} {silent})"
+        return f"({board.aggregate('max', alerts, *GPU, 'fault')} unless {on} {silent})"
 
     gone = f'label_replace({silent} and {on} {failed}, "fault", "{_SILENT}", "", "")'
     unseen = f'label_replace({silent} unless {on} {failed}, "fault", "{_UNSEEN}", "", "")'
     faults = f"{gone} * 0 + 4 or {name_fault(pages)} * 0 + 3 or {name_fault(tickets)} * 0 + 2 or {unseen} * 0 + 1"
-    up = narrow(queries.select_scraped("gpu_up"))
+    up = narrow(board.select_scraped("gpu_up"))
     # the time of a sample is that of a selector alone; of anything else it is that of the question, minutes after a card's last word
-    answers = queries.dialect.bare(f"timestamp({up}) and {up} == 1", "gpu")
+    answers = board.dialect.bare(f"timestamp({up}) and {up} == 1", "gpu")
     answered = f"max_over_time({answers}[$__range:1m])"
-    rules = [rule for rule in list_rules(queries.settings) if rule.labels["check"] == Check.GPU]
-    begun = name_fault(f"({find_begun(queries, f'{pages} or {tickets}', select_firing(queries, about), rules)})")
-    seen = f"{answered} or {on} {find_start(queries, 'GPUFailed', 'gpu')} or {on} {silent} * 0 + {BEFORE_RANGE}"
+    rules = [rule for rule in list_rules(board.settings) if rule.labels["check"] == Check.GPU]
+    begun = name_fault(f"({find_begun(board, f'{pages} or {tickets}', select_firing(board, about), rules)})")
+    seen = f"{answered} or {on} {board.find_start('GPUFailed', 'gpu')} or {on} {silent} * 0 + {BEFORE_RANGE}"
     since = f"({gone} or {unseen}) * 0 + {on} group_left () ({seen}) or {begun}"
     return (
-        make_share(
+        board.share(
             "GPUs that answer",
             "GPUs that answer, of all that an exporter has reported within the last hour. An alert pages for one that answered an hour ago and is missing now.",
             Look(width=4, height=7, thresholds=(ThresholdStep(Colour.FINE_TEXT), ThresholdStep(Colour.BAD, 1))),
@@ -110,7 +110,7 @@ def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             f"count({known})",
             may_be_empty="no GPU is known",
         ),
-        make_table(
+        board.table(
             "GPUs that are missing or at fault",
             "GPUs that do not answer come first, then those with a page, then those with a ticket, then those that no exporter reports; and since when. Before this range: it has not answered since the "
             "time range began, and no alert has recorded the start.",
@@ -129,33 +129,33 @@ def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     )
 
 
-def _make_list(queries: QueryBuilder) -> Panel:
-    return make_table("GPUs", "Model, MIG profile, UUID and driver version of each GPU.", Look(width=24, height=10), (
+def _make_list(board: BoardBuilder) -> Panel:
+    return board.table("GPUs", "Model, MIG profile, UUID and driver version of each GPU.", Look(width=24, height=10), (
             "node", Column("index", "index", width=80), "gpu_name", Column("mig_profile", "MIG", width=100),
             Column("gpu", "UUID", width=400), Column("driver_version", "driver", width=150),
-        ), queries.select_one("gpu_info", *GPU, "index", "driver_version", "mig_profile"), may_be_empty="no GPU is known")  # fmt: skip
+        ), board.select_one("gpu_info", *GPU, "index", "driver_version", "mig_profile"), may_be_empty="no GPU is known")  # fmt: skip
 
 
-def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    xid = queries.select_one("gpu_xid_events_total", *GPU, "xid", holds="> 0")
-    errors, of_kind = queries.select_scraped("gpu_ecc_errors_total"), queries.dialect.key("gpu", "kind")
+def _make_health_panels(board: BoardBuilder) -> tuple[Panel, ...]:
+    xid = board.select_one("gpu_xid_events_total", *GPU, "xid", holds="> 0")
+    errors, of_kind = board.select_scraped("gpu_ecc_errors_total"), board.dialect.key("gpu", "kind")
     now, before = (f"max by ({of_kind}) ({one})" for one in (errors, f"{errors} offset $__range"))
-    on = queries.match_on("gpu", "kind")
+    on = board.match_on("gpu", "kind")
     grown = f"({now} - {on} {before} or {on} {now}) > 0"
-    rows = queries.select_one("gpu_remapped_rows", *GPU, "kind", holds="> 0")
-    waits = queries.select_one("gpu_remap_pending", *GPU, holds="> 0")
+    rows = board.select_one("gpu_remapped_rows", *GPU, "kind", holds="> 0")
+    waits = board.select_one("gpu_remap_pending", *GPU, holds="> 0")
     pending = f'label_replace({waits}, "kind", "waits for a reset", "", "")'
     place = "node", "gpu", "kind"
     return (
-        make_time_series(
+        board.time_series(
             "GPUs with lowered clocks, by reason",
             "How many GPUs run at lower clocks than requested. Hardware slowdown, thermal slowdown and power brake point to cooling or power supply. The software "
             "power cap is a setting. Choose a node at the top to find the GPU.",
             Look(Unit.COUNT, width=6, height=6, decimals=0),
-            Query(queries.aggregate("sum", queries.select("gpu:llm_serving_gpu_slowdown:max"), "reason"), "{{reason}}"),
+            Query(board.sum("gpu:llm_serving_gpu_slowdown:max", "reason"), "{{reason}}"),
             may_be_empty="no GPU reports lowered clocks",
         ),
-        make_table(
+        board.table(
             "XID events",
             f"XID errors since the exporter's start. XIDs {', '.join(FATAL_XIDS)} page. XIDs that an application causes do not.",
             Look(width=6, height=6, sorted_by=0),
@@ -163,15 +163,15 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             xid,
             may_be_empty="no GPU has reported an XID",
         ),
-        make_table(
+        board.table(
             "ECC memory errors",
             "New errors in the time range by kind, the most first. An uncorrectable error opens a ticket.",
             Look(width=6, height=6, sorted_by=0),
             (*place, Column(0, "errors", Unit.COUNT)),
-            queries.select_gpus(grown, "kind"),
+            board.select_gpus(grown, "kind"),
             may_be_empty="no new error, or no GPU reports them",
         ),
-        make_table(
+        board.table(
             "Remapped rows and pending remaps",
             "Over the life of the GPU, the most first. A remap that is pending until a reset, or that failed, opens a ticket.",
             Look(width=6, height=6, sorted_by=0),
@@ -182,42 +182,37 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     )
 
 
-def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+def _make_work_panels(board: BoardBuilder) -> tuple[Panel, ...]:
     modern, no_gpm = Look(Unit.RATIO, worst=Worst.LOWEST, width=8, maximum=1), "these GPUs have no GPM counters"
     return (
-        make_gpu_band(
-            queries,
+        board.gpu_band(
             "Memory bandwidth",
             "Memory traffic over the theoretical peak (GPM: Hopper and newer). This is the distance to the bandwidth ceiling; the share of busy time is not.",
             modern,
             DRAM,
             may_be_empty=no_gpm,
         ),
-        make_gpu_band(
-            queries,
+        board.gpu_band(
             "Tensor core activity",
             "Share of time in which the tensor cores were active (GPM: Hopper and newer).",
             modern,
             TENSOR,
             may_be_empty=no_gpm,
         ),
-        make_gpu_band(
-            queries,
+        board.gpu_band(
             "SM activity",
             "Share of time in which the streaming multiprocessors (SM) were active (GPM: Hopper and newer).",
             modern,
             SM,
             may_be_empty=no_gpm,
         ),
-        make_gpu_band(
-            queries,
+        board.gpu_band(
             "Share of busy time",
             "Share of time in which any kernel ran. 100 % does not mean that the GPU was fully used.",
             Look(Unit.RATIO, worst=Worst.LOWEST, maximum=1),
             BUSY,
         ),
-        make_gpu_band(
-            queries,
+        board.gpu_band(
             "Memory in use",
             "Share of GPU memory in use. Engines allocate their share at start, so a high value is normal. A value that keeps rising is not.",
             Look(Unit.RATIO, maximum=1),
@@ -226,25 +221,22 @@ def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     )
 
 
-def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+def _make_power_panels(board: BoardBuilder) -> tuple[Panel, ...]:
     return (
-        make_gpu_band(
-            queries,
+        board.gpu_band(
             "Power",
             "Power draw, and the highest power limit of the kind.",
             Look(Unit.WATTS, width=8),
             POWER,
-            Query(queries.select(POWER_LIMIT), "limit {{gpu_name}}"),
+            board.line(POWER_LIMIT, "limit {{gpu_name}}"),
         ),
-        make_gpu_band(
-            queries,
+        board.gpu_band(
             "Temperature",
             "Temperature of the hottest sensor. The limits differ by GPU model. A GPU that gets too hot lowers its clocks: see the panel on lowered clocks.",
             Look(Unit.CELSIUS, width=8, from_zero=False),
             HEAT,
         ),
-        make_gpu_band(
-            queries,
+        board.gpu_band(
             "SM clock over its maximum",
             "Below 100 % under load: the power cap, heat or a fault.",
             Look(Unit.RATIO, worst=Worst.LOWEST, width=8, maximum=1),
@@ -253,16 +245,16 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     )
 
 
-def _make_link_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+def _make_link_panels(board: BoardBuilder) -> tuple[Panel, ...]:
     return tuple(
-        make_time_series(
+        board.time_series(
             f"{name} traffic",
             f"Traffic that a GPU sends and receives, of the six GPUs with the most over the time range.{' Traffic between the GPUs of one engine comes from tensor parallelism.' if name == 'NVLink' else ''}",
             Look(Unit.BYTES_PER_SECOND),
             Query(
-                queries.find_worst(
-                    queries.select_gpus(
-                        f"rate({queries.select_scraped(f'gpu_{name.lower()}_bytes_total')}[{RATE}])", "direction"
+                board.find_worst(
+                    board.select_gpus(
+                        f"rate({board.select_scraped(f'gpu_{name.lower()}_bytes_total')}[{RATE}])", "direction"
                     ),
                     Worst.HIGHEST,
                     6,

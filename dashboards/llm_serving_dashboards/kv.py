@@ -6,16 +6,7 @@ from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.records.bands import CONTEXT, KV_USAGE
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Look, Panel, Query, Row, Unit, Visualization, Worst
-from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.shared_panels import (
-    MODEL,
-    draw_parts,
-    make_band,
-    make_model_graph,
-    make_time_series,
-    warn_above,
-    warn_below,
-)
+from llm_serving_dashboards.shared_panels import MODEL, BoardBuilder, warn_above, warn_below
 
 UID = "llm-serving-kv"
 VARIABLES = CHOICES[UID]
@@ -23,7 +14,7 @@ VARIABLES = CHOICES[UID]
 BOUNDS = ("lower", "upper")
 
 
-def build_board(queries: QueryBuilder) -> Board:
+def build_board(board: BoardBuilder) -> Board:
     """Capacity, prefix cache, long-context tail, replicas."""
     return Board(
         UID,
@@ -31,21 +22,20 @@ def build_board(queries: QueryBuilder) -> Board:
         "Is there room for the next request, does the prefix cache hit as usual, and how much do the longest requests hold?",
         VARIABLES,
         (
-            Row("", (make_firing(queries, UID),)),
-            Row("Capacity", _make_capacity_panels(queries)),
-            Row("Prefix cache", _make_prefix_cache_panels(queries)),
-            Row("Long-context tail", _make_tail_panels(queries)),
-            Row("Replicas", _make_replica_panels(queries)),
+            Row("", (make_firing(board, UID),)),
+            Row("Capacity", _make_capacity_panels(board)),
+            Row("Prefix cache", _make_prefix_cache_panels(board)),
+            Row("Long-context tail", _make_tail_panels(board)),
+            Row("Replicas", _make_replica_panels(board)),
         ),
     )
 
 
-def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    own = queries.settings.alerts
-    used, capacity = (queries.select(f"model:llm_serving_kv_cache_{what}_tokens:sum") for what in ("used", "capacity"))
+def _make_capacity_panels(board: BoardBuilder) -> tuple[Panel, ...]:
+    own = board.settings.alerts
+    used, capacity = (board.select(f"model:llm_serving_kv_cache_{what}_tokens:sum") for what in ("used", "capacity"))
     return (
-        make_model_graph(
-            queries,
+        board.model_graph(
             "KV cache usage",
             "Share of KV cache tokens in use: over all engines of a model, and on its fullest engine. If the two differ widely, the load is uneven.",
             Look(
@@ -54,113 +44,102 @@ def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 maximum=1,
                 limits=warn_above(own["KVSaturated"]["filling_above"], own["KVSaturated"]["above"]),
             ),
-            Query(queries.select("model:llm_serving_kv_cache_usage_ratio:max"), f"fullest {MODEL}"),
-            Query(queries.select("model:llm_serving_kv_cache_usage:ratio"), f"all {MODEL}"),
+            board.line("model:llm_serving_kv_cache_usage_ratio:max", f"fullest {MODEL}"),
+            board.line("model:llm_serving_kv_cache_usage:ratio", f"all {MODEL}"),
         ),
-        make_model_graph(
-            queries,
+        board.model_graph(
             "KV cache tokens: used and capacity",
             "Context tokens that running requests hold, and the capacity of all replicas.",
             Look(Unit.TOKENS, width=8),
             Query(used, f"used {MODEL}"),
             Query(capacity, f"capacity {MODEL}"),
         ),
-        make_model_graph(
-            queries,
+        board.model_graph(
             "Preemptions per finished request",
             "How often a running request lost its KV cache to others, over 10m. The engine computes its context again. Add memory or lower the batch limit.",
             Look(Unit.COUNT, width=8, limits=warn_above(own["PreemptionStorm"]["above"])),
-            Query(queries.select("model:llm_serving_preemptions_per_request:ratio_increase10m"), MODEL),
+            board.line("model:llm_serving_preemptions_per_request:ratio_increase10m", MODEL),
         ),
-        make_time_series(
+        board.time_series(
             "Waiting with free KV cache, by limiter",
-            f"Requests that wait on engines with less than {100 * queries.settings.panels.free_kv_below:g} % of the KV cache in use and room in the batch, by what limits "
+            f"Requests that wait on engines with less than {100 * board.settings.panels.free_kv_below:g} % of the KV cache in use and room in the batch, by what limits "
             "the replica. More memory would not help them: look at the limiter, the prefill budget and the router's queue.",
             Look(Unit.COUNT, width=24, limits=warn_above(1)),
-            *draw_parts(queries, queries.select("model:llm_serving_requests_waiting_with_room:sum"), "state"),
+            *board.draw_parts(board.select("model:llm_serving_requests_waiting_with_room:sum"), "state"),
         ),
     )
 
 
-def _make_prefix_cache_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+def _make_prefix_cache_panels(board: BoardBuilder) -> tuple[Panel, ...]:
     return (
-        make_model_graph(
-            queries,
+        board.model_graph(
             "Prefix cache hit rate",
             "Share of looked-up tokens that were in the cache. Now: over 5m. Usual: the median of 7 days.",
             Look(Unit.RATIO, worst=Worst.LOWEST, maximum=1),
-            Query(queries.select("model:llm_serving_prefix_cache_hit:ratio_rate5m"), f"now {MODEL}"),
-            Query(queries.select("model:llm_serving_prefix_cache_hit:median7d"), f"usual {MODEL}"),
+            board.line("model:llm_serving_prefix_cache_hit:ratio_rate5m", f"now {MODEL}"),
+            board.line("model:llm_serving_prefix_cache_hit:median7d", f"usual {MODEL}"),
         ),
-        make_model_graph(
-            queries,
+        board.model_graph(
             "Prefix cache tokens/s",
             "Tokens that were looked up in the prefix cache, and tokens that were found.",
             Look(Unit.TOKENS_PER_SECOND),
-            Query(queries.select("model:llm_serving_prefix_cache_query_tokens:rate5m"), f"looked up {MODEL}"),
-            Query(queries.select("model:llm_serving_prefix_cache_hit_tokens:rate5m"), f"found {MODEL}"),
+            board.line("model:llm_serving_prefix_cache_query_tokens:rate5m", f"looked up {MODEL}"),
+            board.line("model:llm_serving_prefix_cache_hit_tokens:rate5m", f"found {MODEL}"),
         ),
     )
 
 
-def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    own = queries.settings.alerts
+def _make_tail_panels(board: BoardBuilder) -> tuple[Panel, ...]:
+    own = board.settings.alerts
     fit, share = "model:llm_serving_long_context_requests_fit:min", "model:llm_serving_long_context_kv_share_ratio:max"
     return (
-        make_model_graph(
-            queries,
+        board.model_graph(
             "Long requests that fit",
             "Requests with a p99 prompt and a mean answer that fit at once, on the engine where the fewest fit. Both bounds come from the bucket edges of request lengths.",
             Look(Unit.COUNT, worst=Worst.LOWEST, width=8, limits=warn_below(own["LongContextFewFit"]["below"])),
-            *(Query(queries.select(fit, bound=bound), f"{bound} {MODEL}") for bound in BOUNDS),
+            *(board.line(fit, f"{bound} {MODEL}", bound=bound) for bound in BOUNDS),
         ),
-        make_model_graph(
-            queries,
+        board.model_graph(
             "KV cache share of the longest 1 %",
             "Share of the context tokens that the longest 1 % of requests hold, with both bounds.",
-            Look(Unit.RATIO, width=8, maximum=1, limits=warn_above(queries.settings.panels.long_context_share_above)),
-            *(Query(queries.select(share, bound=bound), f"{bound} {MODEL}") for bound in BOUNDS),
+            Look(Unit.RATIO, width=8, maximum=1, limits=warn_above(board.settings.panels.long_context_share_above)),
+            *(board.line(share, f"{bound} {MODEL}", bound=bound) for bound in BOUNDS),
         ),
-        make_model_graph(
-            queries,
+        board.model_graph(
             "p99 over mean",
             "Length of the p99 prompt over the mean prompt. With a long tail, means say little.",
             Look(Unit.TIMES, width=4),
-            Query(queries.select("model:llm_serving_long_context_amplification_ratio:max"), MODEL),
+            board.line("model:llm_serving_long_context_amplification_ratio:max", MODEL),
         ),
-        make_model_graph(
-            queries,
+        board.model_graph(
             "Observed requests",
             "Requests behind these estimates: those of the last hour, or the last thousand. With few requests the bounds are wide.",
             Look(Unit.COUNT, worst=Worst.LOWEST, width=4),
-            Query(queries.select("model:llm_serving_long_context_requests_observed:max"), MODEL),
+            board.line("model:llm_serving_long_context_requests_observed:max", MODEL),
         ),
     )
 
 
-def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    prompts = queries.aggregate("sum", queries.select("model:llm_serving_request_prompt_tokens_bucket:rate5m"), "le")
+def _make_replica_panels(board: BoardBuilder) -> tuple[Panel, ...]:
+    prompts = board.sum("model:llm_serving_request_prompt_tokens_bucket:rate5m", "le")
     return (
-        make_band(
-            queries,
+        board.band(
             "KV cache usage by replica",
             "On the replica's fullest engine. If one is full and others are not, the router distributes requests unevenly.",
             Look(Unit.RATIO, width=8, maximum=1),
             KV_USAGE,
         ),
-        make_band(
-            queries,
+        board.band(
             "Mean context of a running request",
             "KV cache tokens per running request, averaged over the exporter's window. A shared prefix counts once.",
             Look(Unit.TOKENS, width=8),
             CONTEXT,
         ),
-        make_model_graph(
-            queries,
+        board.model_graph(
             "Prompts beyond the top bucket",
             "Share of prompts that are longer than the engine's largest bucket edge, on the engine with the largest share. Only a lower bound of their length is known.",
             Look(Unit.RATIO, width=8, maximum=1),
-            Query(queries.select("model:llm_serving_long_context_beyond_top_bucket_ratio:max"), MODEL),
+            board.line("model:llm_serving_long_context_beyond_top_bucket_ratio:max", MODEL),
         ),
         Panel(
             "Prompt lengths",
@@ -169,13 +148,10 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Look(Unit.TOKENS),
             (Query(prompts, "{{le}}"),),
         ),
-        make_time_series(
+        board.time_series(
             "GPU memory: weights, KV cache, other",
             "Estimated use of the engine's GPU memory. Other: activations, CUDA graphs and the driver's context.",
             Look(Unit.BYTES, stacked=True),
-            Query(
-                queries.aggregate("sum", queries.select("model:llm_serving_gpu_memory_bytes_estimate:sum"), "part"),
-                "{{part}}",
-            ),
+            Query(board.sum("model:llm_serving_gpu_memory_bytes_estimate:sum", "part"), "{{part}}"),
         ),
     )

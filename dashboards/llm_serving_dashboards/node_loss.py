@@ -12,21 +12,7 @@ from llm_serving_alerts.records.targets import DESIRED, KNOWN
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.firing import MOST_CHOSEN, make_firing
 from llm_serving_dashboards.panels import Board, Colour, Column, Look, Panel, Query, Row, Unit, ValueMapping, Worst
-from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.shared_panels import (
-    DEAD,
-    MODEL,
-    UNKNOWN,
-    VERDICTS,
-    find_start,
-    keep_highest,
-    list_worst_first,
-    make_stat,
-    make_table,
-    make_time_series,
-    make_timeline,
-    warn_above,
-)
+from llm_serving_dashboards.shared_panels import DEAD, MODEL, UNKNOWN, VERDICTS, BoardBuilder, keep_highest, warn_above
 
 VARIABLES = CHOICES[Check.NODE_LOSS.dashboard]
 # codes of the timeline, the worst is the highest
@@ -51,7 +37,7 @@ SURVIVAL = (
 )
 
 
-def build_board(queries: QueryBuilder) -> Board:
+def build_board(board: BoardBuilder) -> Board:
     """What is lost, the verdict, the capacity behind it, then nodes and drills."""
     return Board(
         Check.NODE_LOSS.dashboard,
@@ -59,75 +45,75 @@ def build_board(queries: QueryBuilder) -> Board:
         "Which nodes are lost, and who carries their load? N-1: can the surviving replicas carry the demand of the last hour without the largest node, for every resource?",
         VARIABLES,
         (
-            Row("", (make_firing(queries, Check.NODE_LOSS.dashboard),)),
-            Row("Now", (_make_lost_panel(queries), *_make_n1_panels(queries))),
-            Row("Capacity", _make_capacity_panels(queries)),
-            Row("Nodes and drills", _make_node_panels(queries)),
+            Row("", (make_firing(board, Check.NODE_LOSS.dashboard),)),
+            Row("Now", (_make_lost_panel(board), *_make_n1_panels(board))),
+            Row("Capacity", _make_capacity_panels(board)),
+            Row("Nodes and drills", _make_node_panels(board)),
         ),
     )
 
 
-def _make_lost_panel(queries: QueryBuilder) -> Panel:
-    lost = f"{queries.select(LOST_REPLICAS)} > 0"
-    by = queries.dialect.labels(*BY_MODEL, "node")
-    rows, on = f"max by ({by}) ({lost})", queries.match_on(*BY_MODEL)
+def _make_lost_panel(board: BoardBuilder) -> Panel:
+    lost = f"{board.select(LOST_REPLICAS)} > 0"
+    by = board.dialect.labels(*BY_MODEL, "node")
+    rows, on = f"max by ({by}) ({lost})", board.match_on(*BY_MODEL)
 
     def of_model(record: str) -> str:
-        return f"{rows} * 0 + {on} group_left () {queries.select(record)}"
+        return f"{rows} * 0 + {on} group_left () {board.select(record)}"
 
     # where nothing is left there is no load, and nothing is worse
-    nothing = f"{rows} * 0 + {on} group_left () ({queries.select(_READY)} == 0) + {_NOTHING_LEFT}"
-    return make_table("Lost nodes", "Nodes that had ready replicas, have none now, and do not answer. One row for each model that a node served; first the model whose other replicas carry the most load. Load of the rest: demand "
+    nothing = f"{rows} * 0 + {on} group_left () ({board.select(_READY)} == 0) + {_NOTHING_LEFT}"
+    return board.table("Lost nodes", "Nodes that had ready replicas, have none now, and do not answer. One row for each model that a node served; first the model whose other replicas carry the most load. Load of the rest: demand "
         "of the last hour over what the ready replicas can carry, for the scarcest resource; above 100 % requests queue. After one more: the same without the largest remaining node.", Look(width=24, height=5, sorted_by=0), (
             "node", Column(1, "lost", Unit.MILLISECONDS_SINCE), "model_name", "role",
             Column(2, "replicas gone", Unit.COUNT), Column(3, "ready", Unit.COUNT), Column(4, "wanted", Unit.COUNT),
             Column(5, "load of the rest", Unit.RATIO, warn_above(1)), Column(6, "after one more", Unit.RATIO, warn_above(1)),
-        ), f"{nothing} or {of_model(_MOST)} or {rows} * 0", f"{rows} * 0 + {queries.match_on('node')} group_left () (1000 * ({find_start(queries, 'NodeLost', 'node')} or {queries.match_on('node')} {queries.select(NODE_SERVED)}))", rows, of_model(_READY), of_model(DESIRED), of_model(_MOST), of_model(_N1_MOST), may_be_empty="no node is known to be lost")  # fmt: skip
+        ), f"{nothing} or {of_model(_MOST)} or {rows} * 0", f"{rows} * 0 + {board.match_on('node')} group_left () (1000 * ({board.find_start('NodeLost', 'node')} or {board.match_on('node')} {board.select(NODE_SERVED)}))", rows, of_model(_READY), of_model(DESIRED), of_model(_MOST), of_model(_N1_MOST), may_be_empty="no node is known to be lost")  # fmt: skip
 
 
-def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    alone = _find_without_redundancy(queries)
-    lost = queries.aggregate("max", queries.select(LOST_SHARE), *BY_MODEL)
-    states = f"{lost} * 0 + {_NODE_LOST} or ({alone}) * 0 + {_NO_REDUNDANCY} or (1 - {queries.select(SUFFICIENT)}) * {_OVERLOADED} or {queries.select(KNOWN)} * 0 + {_UNKNOWN}"
-    scarcest = queries.select(_N1_MOST)
+def _make_n1_panels(board: BoardBuilder) -> tuple[Panel, ...]:
+    alone = _find_without_redundancy(board)
+    lost = board.aggregate("max", board.select(LOST_SHARE), *BY_MODEL)
+    states = f"{lost} * 0 + {_NODE_LOST} or ({alone}) * 0 + {_NO_REDUNDANCY} or (1 - {board.select(SUFFICIENT)}) * {_OVERLOADED} or {board.select(KNOWN)} * 0 + {_UNKNOWN}"
+    scarcest = board.select(_N1_MOST)
     return (
-        _make_verdict(queries, alone),
-        make_timeline(
+        _make_verdict(board, alone),
+        board.timeline(
             "Loss of the largest node",
             "Whether each model would survive it, over time; models that would not come first. Node lost: a node is gone and nothing has replaced it; the table above names it. No redundancy: no replica would "
             "be left, because all of them run on it. Unknown: a replica has no node, or its capacity is unknown because it never had a queue and has no roofline.",
             Look(width=8, mappings=SURVIVAL),
-            *list_worst_first(queries, "survival", states, _NODE_LOST, _OVERLOADED, _NO_REDUNDANCY),
+            *board.list_worst_first("survival", states, _NODE_LOST, _OVERLOADED, _NO_REDUNDANCY),
             may_be_empty="no model is known",
         ),
-        make_time_series(
+        board.time_series(
             "Load without the largest node, by resource",
             f"Demand of the last hour over the capacity that remains. The highest line is the scarcest resource: add that one. With more than {MOST_CHOSEN} models chosen, only the scarcest "
             f"resource of the {_WORST_MODELS} models with the highest mean over the time range.",
             Look(Unit.RATIO, logarithmic=True, limits=warn_above(1)),
             Query(
-                queries.hide_above(MOST_CHOSEN, "model_name", queries.select(N1_LOAD, 'resource!="work"')),
+                board.hide_above(MOST_CHOSEN, "model_name", board.select(N1_LOAD, 'resource!="work"')),
                 f"{{{{resource}}}} {MODEL}",
             ),
-            Query(_find_worst(queries, scarcest), MODEL),
+            Query(_find_worst(board, scarcest), MODEL),
             may_be_empty="no redundancy, or no demand or capacity is known yet",
         ),
     )
 
 
-def _make_verdict(queries: QueryBuilder, alone: str) -> Panel:
+def _make_verdict(board: BoardBuilder, alone: str) -> Panel:
     """The worst verdict of the selection as the rules record it; else what is known instead. `alone`: PromQL of the models without redundancy."""
-    check, lost = Check.NODE_LOSS.value, f"{queries.select(LOST_REPLICAS)} > 0"
-    said = queries.select(VERDICT, check=check)
+    check, lost = Check.NODE_LOSS.value, f"{board.select(LOST_REPLICAS)} > 0"
+    said = board.select(VERDICT, check=check)
     worst = (
         # a lost node is of no model: it counts where one of the selection was on it
-        f"max({said} or {queries.select(REST, check=check)} > {GOOD} and on () count({lost}))",
+        f"max({said} or {board.select(REST, check=check)} > {GOOD} and on () count({lost}))",
         f"max({alone}) * 0 + {_ALONE:g}",
-        f"max({UNKNOWN:g} * {queries.select('exporter_build_info')})",
+        f"max({UNKNOWN:g} * {board.select('exporter_build_info')})",
         # without any series Grafana would show no field at all
         f"vector({DEAD:g})",
     )
-    return make_stat(
+    return board.stat(
         "Check",
         f"The worst verdict of the check {check}: a page, a ticket or none (fine), by the alerts of these rules alone. No redundancy: there is no verdict, because all replicas run on one "
         "node. Unknown: the series that the check needs are absent, or its alerts are not evaluated; the exporter's dashboard says which and why. No exporter: no exporter is running.",
@@ -140,83 +126,83 @@ def _make_verdict(queries: QueryBuilder, alone: str) -> Panel:
     )
 
 
-def _find_without_redundancy(queries: QueryBuilder) -> str:
+def _find_without_redundancy(board: BoardBuilder) -> str:
     """PromQL of the models that the largest node (or as many as may go at once) would leave without a replica."""
-    ready = f"{queries.match_on('model_name', 'role')} {queries.select(_READY)} > 0"
-    return f"{queries.select(LARGEST)} >= {ready}"
+    ready = f"{board.match_on('model_name', 'role')} {board.select(_READY)} > 0"
+    return f"{board.select(LARGEST)} >= {ready}"
 
 
-def _find_worst(queries: QueryBuilder, by_model: str) -> str:
+def _find_worst(board: BoardBuilder, by_model: str) -> str:
     """PromQL of the models by name where many are chosen."""
-    many = queries.hide_below(MOST_CHOSEN + 1, "model_name", by_model)
-    return queries.find_worst(many, Worst.HIGHEST, _WORST_MODELS, "model_name")
+    many = board.hide_below(MOST_CHOSEN + 1, "model_name", by_model)
+    return board.find_worst(many, Worst.HIGHEST, _WORST_MODELS, "model_name")
 
 
-def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+def _make_capacity_panels(board: BoardBuilder) -> tuple[Panel, ...]:
     required = "model:llm_serving_required_replicas:ceil"
 
     def few(expression: str) -> str:
-        return queries.hide_above(MOST_CHOSEN, "model_name", expression)
+        return board.hide_above(MOST_CHOSEN, "model_name", expression)
 
-    by_resource = queries.select("model:llm_serving_required:ratio", 'resource!="work"')
+    by_resource = board.select("model:llm_serving_required:ratio", 'resource!="work"')
     shown = f" With more than {MOST_CHOSEN} models chosen, only the {_WORST_MODELS} with the highest mean over the time range."
     return (
-        make_time_series(
+        board.time_series(
             "Replicas: desired, ready, required",
             f"Required: replicas for the demand and its trend until a new replica is ready. With reserve: also without the largest node. With more than {MOST_CHOSEN} models chosen: their sums.",
             Look(Unit.COUNT, decimals=0),
             *(
                 Query(query, legend)
                 for words, selected in (
-                    ("desired", queries.select(DESIRED)),
-                    ("ready", queries.select(_READY)),
-                    ("required", queries.select(required, reserve="none")),
-                    ("required with reserve", queries.select(required, reserve="nodes")),
+                    ("desired", board.select(DESIRED)),
+                    ("ready", board.select(_READY)),
+                    ("required", board.select(required, reserve="none")),
+                    ("required with reserve", board.select(required, reserve="nodes")),
                 )
                 for query, legend in (
                     (few(selected), f"{words} {MODEL}"),
-                    (queries.hide_below(MOST_CHOSEN + 1, "model_name", f"sum({selected})"), f"{words}, all"),
+                    (board.hide_below(MOST_CHOSEN + 1, "model_name", f"sum({selected})"), f"{words}, all"),
                 )
             ),
             may_be_empty="no replica is known",
         ),
-        make_time_series(
+        board.time_series(
             "Required replicas by resource",
             f"How many replicas each resource alone requires. The highest number decides.{shown}",
             Look(Unit.COUNT),
             Query(few(by_resource), f"{{{{resource}}}} {MODEL}"),
-            Query(_find_worst(queries, queries.aggregate("max", by_resource, *BY_MODEL)), MODEL),
+            Query(_find_worst(board, board.aggregate("max", by_resource, *BY_MODEL)), MODEL),
             may_be_empty=_NO_LOAD,
         ),
-        make_time_series(
+        board.time_series(
             "Load of the ready replicas, by resource",
             f"Demand of the last hour over the present capacity. Above 100 %, requests already queue.{shown}",
             Look(Unit.RATIO, logarithmic=True, limits=warn_above(1)),
-            Query(few(queries.select(LOAD, 'resource!="work"')), f"{{{{resource}}}} {MODEL}"),
-            Query(_find_worst(queries, queries.select(_MOST)), MODEL),
+            Query(few(board.select(LOAD, 'resource!="work"')), f"{{{{resource}}}} {MODEL}"),
+            Query(_find_worst(board, board.select(_MOST)), MODEL),
             may_be_empty=_NO_LOAD,
         ),
-        make_table(
+        board.table(
             "Source of a replica's capacity",
             "Measured: the best rate in 7 days while requests waited. Estimated: a share of the roofline's ceiling.",
             Look(),
             ("model_name", "gpu_name", "phase", "basis"),
-            f"{queries.select('model_gpu:llm_serving_replica_capacity:basis')} == 1",
+            f"{board.select('model_gpu:llm_serving_replica_capacity:basis')} == 1",
             may_be_empty="no capacity is known yet",
         ),
     )
 
 
-def _make_node_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+def _make_node_panels(board: BoardBuilder) -> tuple[Panel, ...]:
     share = (
-        f"{queries.select('model_node:llm_serving_capacity:sum')} / {queries.match_on('model_name', 'role', 'resource')} group_left () "
-        f"{queries.select('model:llm_serving_capacity:sum')}"
+        f"{board.select('model_node:llm_serving_capacity:sum')} / {board.match_on('model_name', 'role', 'resource')} group_left () "
+        f"{board.select('model:llm_serving_capacity:sum')}"
     )
-    largest = queries.aggregate("avg", share, "model_name", "node")
-    verdicts = queries.select_one("drill_last_verdict", "model_name", "role", "verdict")
-    last_run = queries.select_one("drill_last_run_timestamp_seconds", "model_name", "role")
+    largest = board.aggregate("avg", share, "model_name", "node")
+    verdicts = board.select_one("drill_last_verdict", "model_name", "role", "verdict")
+    last_run = board.select_one("drill_last_run_timestamp_seconds", "model_name", "role")
     return (
-        make_table(
+        board.table(
             "Capacity share of each node",
             f"Share of a model's capacity that stands on a node, averaged over the resources, of up to {_NODES} nodes with the largest shares: losing the first one costs the most. Nodes "
             "with equal shares are all shown or none.",
@@ -225,12 +211,12 @@ def _make_node_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             keep_highest(largest, _NODES),
             may_be_empty=f"more than {_NODES} nodes carry as much as the largest one, or no replica's node is known",
         ),
-        make_table(
+        board.table(
             "Drills",
             "The last node-loss drill of each model. Only a drill proves that a model survives.",
             Look(),
             ("model_name", "role", "verdict", Column(0, "last run", Unit.MILLISECONDS_SINCE)),
-            f"({verdicts} == 1) * {queries.match_on('model_name', 'role')} group_left () (1000 * {last_run})",
+            f"({verdicts} == 1) * {board.match_on('model_name', 'role')} group_left () (1000 * {last_run})",
             may_be_empty="no drill has run",
         ),
     )

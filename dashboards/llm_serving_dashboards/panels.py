@@ -48,8 +48,6 @@ class Unit(StrEnum):
     HERTZ = "hertz"
     TIMES = "suffix: ×"
     MILLISECONDS_SINCE = "dateTimeFromNow"
-    # the date only where it is not today
-    MILLISECONDS_AT = "dateTimeAsLocalNoDateIfToday"
 
 
 class Colour(StrEnum):

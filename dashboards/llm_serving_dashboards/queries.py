@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 from llm_serving_alerts.promql import GPUS, OWNERS, Dialect, series
 from llm_serving_alerts.promql_tree import Call, Leaf, Node, add_matcher, change_selectors, parse, write_flat
@@ -82,10 +83,10 @@ class QueryBuilder:
         owners = f"{OWNERS}{{{_write_choices((*external, *own))}}}" if own else OWNERS
         self.dialect = Dialect(external, own, owners=owners)
 
-    def drop_choice(self, variable: str) -> QueryBuilder:
+    def drop_choice(self, variable: str) -> Self:
         """The same for everything that the viewer chose but for one variable."""
         left = tuple(label for label in self.variables if label != variable)
-        return QueryBuilder(self.settings, left, self._records, self.hidden)
+        return type(self)(self.settings, left, self._records, self.hidden)
 
     def select(self, name: str, matchers: str = "", **equal: str) -> str:
         """The series of a name. A recorded series has its whole name, an exported one its name in the catalogue.
@@ -152,9 +153,9 @@ class QueryBuilder:
         chosen = (f'{label}=~"${label}|"' for label in self.settings.external_labels)
         return f"{name}{{{','.join((*matchers, *chosen))}}}"
 
-    def for_board(self, variables: tuple[str, ...]) -> QueryBuilder:
+    def for_board(self, variables: tuple[str, ...]) -> Self:
         """The builder of another dashboard, whose viewers choose by these labels."""
-        return QueryBuilder(self.settings, variables, self._records)
+        return type(self)(self.settings, variables, self._records)
 
     def count_chosen(self, label: str, *more: str) -> str:
         """How many values of a label, and of more beside it, there are in what the viewer chose."""

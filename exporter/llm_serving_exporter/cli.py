@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.settings.flags import CommandParser, duration_once_bare
+from llm_serving_exporter.settings.flags import CommandParser, add_rows, duration_once_bare
 from llm_serving_exporter.settings.problems import listed, nearest, shown
 from llm_serving_exporter.settings.sources import add_flags
 from llm_serving_exporter.terminal import (
@@ -79,23 +79,13 @@ def _parser(command: str) -> CommandParser:
         epilog=_EPILOG,
     )
     if command == "once":
-        parser.add_argument(
-            "--json",
-            action="store_true",
-            help="print JSON for programs instead of a table; a list where there are several targets",
-        )
-        parser.add_argument(
-            "--all",
-            action="store_true",
-            help="list every absent signal, also those about which nothing can be done here; JSON has them anyway",
-        )
-        parser.add_argument(
-            "--wait",
-            type=duration_once_bare("--wait", _SHORTEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS),
-            default=5.0,
-            metavar="5s",
-            help="time between the two samples (default 5s)",
-        )
+        wait = duration_once_bare("--wait", _SHORTEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
+        flag = {"action": "store_true"}
+        add_rows(parser, (
+            ("--json", None, "print JSON for programs instead of a table; a list where there are several targets", flag),
+            ("--all", None, "list every absent signal, also those about which nothing can be done here; JSON has them anyway", flag),
+            ("--wait", "5s", "time between the two samples (default 5s)", {"type": wait, "default": 5.0}),
+        ))  # fmt: skip
     add_flags(parser.add_argument_group("configuration"))
     return parser
 
@@ -220,23 +210,23 @@ def _demo(words: list[str]) -> int:
 
     if "--recording" in words:
         logs.set_up("warn", "logfmt")
-        return _run_pack("llm_serving_simulator.demo", [word for word in words if word != "--recording"])
+        return _run_module("llm_serving_simulator.demo", [word for word in words if word != "--recording"])
     dashboards = _import_dashboards()
     # of a lost node every poll fails: that is the story, not news
     logs.set_up("error", "logfmt")
     boards = None if dashboards is None else dashboards.render_for_demo
-    return _run_pack("llm_serving_simulator.fleet_demo", words, boards)
+    return _run_module("llm_serving_simulator.fleet_demo", words, boards)
 
 
 def _simulate(words: list[str]) -> int:
     from llm_serving_exporter import logs
 
     logs.set_up("warn", "logfmt")
-    return _run_pack("llm_serving_simulator.fleet.command", words)
+    return _run_module("llm_serving_simulator.fleet.command", words)
 
 
-def _run_pack(module: str, words: list[str], *more: object) -> int:
-    """A pack's command. The packs stand on the exporter, which imports none of them: it loads what is asked for by name."""
+def _run_module(module: str, words: list[str], *more: object) -> int:
+    """The command of a module. The packs stand on the exporter, which imports none of them: it loads what is asked for by name."""
     status: int = import_module(module).run(words, *more)
     return status
 
@@ -251,18 +241,6 @@ def _import_dashboards() -> ModuleType | None:
         return None
 
 
-def _runbook(words: list[str]) -> int:
-    from llm_serving_exporter.commands.runbook import run
-
-    return run(words)
-
-
-def _runtimes(words: list[str]) -> int:
-    from llm_serving_exporter.commands.runtimes import run
-
-    return run(words)
-
-
 def _dashboards(words: list[str]) -> int:
     if _import_dashboards() is None:
         print_message(
@@ -270,13 +248,7 @@ def _dashboards(words: list[str]) -> int:
             "Run pip install 'llm-serving-exporter[dashboards]', or pip install '.[dashboards]' in a clone."
         )
         return EXIT_FAILED
-    return _run_pack("llm_serving_dashboards.command", words)
-
-
-def _page_test(words: list[str]) -> int:
-    from llm_serving_exporter.commands.page_test import run
-
-    return run(words)
+    return _run_module("llm_serving_dashboards.command", words)
 
 
 def _run(config: Config, arguments: argparse.Namespace) -> int:
@@ -302,12 +274,12 @@ def _run(config: Config, arguments: argparse.Namespace) -> int:
 _OWN_ARGUMENTS: dict[str, Callable[[list[str]], int]] = {
     "ceiling": _ceiling,
     "demo": _demo,
-    "drill": partial(_run_pack, "llm_serving_drill.command"),
-    "page-test": _page_test,
-    "report": partial(_run_pack, "llm_serving_review.command"),
-    "rules": partial(_run_pack, "llm_serving_alerts.command"),
-    "runbook": _runbook,
-    "runtimes": _runtimes,
+    "drill": partial(_run_module, "llm_serving_drill.command"),
+    "page-test": partial(_run_module, "llm_serving_exporter.commands.page_test"),
+    "report": partial(_run_module, "llm_serving_review.command"),
+    "rules": partial(_run_module, "llm_serving_alerts.command"),
+    "runbook": partial(_run_module, "llm_serving_exporter.commands.runbook"),
+    "runtimes": partial(_run_module, "llm_serving_exporter.commands.runtimes"),
     "dashboards": _dashboards,
     "simulate": _simulate,
 }

@@ -7,13 +7,14 @@ LLMServingExporterError
 ├── GpuError             NVML cannot be read at all (stage gpu)
 ├── DrillResultsError    the file of drill results cannot be read or written
 ├── ReviewRunsError      the file that says when cost reviews were made cannot be read or written
+├── CostSnapshotError    a snapshot of cost cannot be read again or written
 ├── DeliveryError        a finished cost review did not arrive where it was sent
 ├── FactsError           a model or a GPU of which the facts are missing or contradict themselves
 └── PageError            PagerDuty or Alertmanager did not take a page (command page-test)
 
-Stages may have errors of their own below the base that never leave them (scrape.failure.ScrapeError, gpu.calls.NvmlCallError,
-settings.problems.InvalidValueError, clients.http.HttpError, clients.json_api.ApiError, clients.secrets.SecretError,
-drill.arguments.UsageError, report.evidence.evidence.NoDataError, report.bills.charge.BillError and LineError).
+Stages and packs may have errors of their own below the base that never leave them (fetch.waits.ScrapeError, gpus.calls.NvmlCallError,
+settings.problems.InvalidValueError, clients.http.HttpError and SecretError, clients.json_api.ApiError, the drill's UsageError, the
+review's NoDataError, BillError and LineError).
 Failures of a single attempt are data, not exceptions: see `model.sample`. The stages translate; nothing foreign leaves them.
 """
 

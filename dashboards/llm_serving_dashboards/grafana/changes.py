@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from llm_serving_dashboards.grafana.fields import (
@@ -114,130 +115,101 @@ _OUR_FIELD: Mapping[str, Any] = {
     f"{_DEFAULTS}.color.mode": choose_colour_mode,
 }
 
-# --- panels that grafanalib writes -----------------------------------------------------------------------------------
 
-_TIME_SERIES: Changes[Panel] = Changes(
-    added={
-        **_EVERY_PANEL_ADDED,
-        **_HIDDEN_ZEROS,
-        "options.legend.showLegend": True,
-        # the heading of the one column that there is
-        "options.legend.sortBy": "Last *",
-        "options.legend.sortDesc": True,
-        "options.legend.width": find_legend_width,
-        # the class takes whole numbers only
-        f"{_CUSTOM}.axisSoftMax": choose_soft_maximum,
-    },
-    replaced={
-        # the class gives a linear scale the base of a logarithm
-        f"{_CUSTOM}.scaleDistribution": write_scale
-    },
-    removed=_EVERY_PANEL_REMOVED,
-)
+def _change_panel(
+    added: Mapping[str, Any], replaced: Mapping[str, Any] = MappingProxyType({}), removed: tuple[str, ...] = ()
+) -> Changes[Panel]:
+    """What is changed of one kind of panel, beside what is changed of every one."""
+    return Changes({**_EVERY_PANEL_ADDED, **added}, replaced, (*_EVERY_PANEL_REMOVED, *removed))
 
-_STAT: Changes[Panel] = Changes(
-    added={
-        **_EVERY_PANEL_ADDED,
-        **_BOUNDS,
-        "options.wideLayout": True,
-        "options.showPercentChange": False,
-        "options.percentChangeColorMode": "standard",
-    },
-    removed=(*_EVERY_PANEL_REMOVED, _CUSTOM),
-)
-
-_STATE_TIMELINE: Changes[Panel] = Changes(
-    added={
-        **_EVERY_PANEL_ADDED,
-        **_HIDDEN_ZEROS,
-        **_FIELD,
-        "options.legend.showLegend": True,
-        "options.tooltip.sort": "none",
-        # rows tall enough to read; the next page is a click away
-        "options.perPage": count_rows,
-        # a gap stays a gap
-        f"{_CUSTOM}.spanNulls": False,
-    },
-    removed=_EVERY_PANEL_REMOVED,
-)
-
-_TABLE: Changes[Panel] = Changes(
-    added={
-        **_EVERY_PANEL_ADDED,
-        **_BOUNDS,
-        f"{_DEFAULTS}.decimals": lambda panel: panel.look.decimals,
-        f"{_DEFAULTS}.mappings": write_value_mappings,
-        f"{_DEFAULTS}.color.mode": choose_colour_mode,
-        f"{_CUSTOM}.minWidth": 80,
-        f"{_CUSTOM}.cellOptions": {"type": "auto"},
-        "options.cellHeight": "sm",
-    },
-    removed=(
-        *_EVERY_PANEL_REMOVED,
-        # of the Angular table; Grafana 12 reads mappings and color from the field's defaults
-        "color",
-        "columns",
-        "fontSize",
-        "mappings",
-        # cellOptions since Grafana 9
-        f"{_CUSTOM}.displayMode",
-    ),
-)
-
-# --- panels that are ours: grafanalib writes only what every panel has ------------------------------------------------
-
-_HEATMAP: Changes[Panel] = Changes(
-    added={
-        **_EVERY_PANEL_ADDED,
-        **_OUR_FIELD,
-        "type": Visualization.HEATMAP.value,
-        "options": lambda panel: {
-            "calculate": False, "cellGap": 1, "legend": {"show": True}, "showValue": "never",
-            # the engine's own edges: a cell is what lies between two of them
-            "rowsFrame": {"layout": "le"}, "yAxis": {"unit": panel.look.unit.value, "axisPlacement": "left", "reverse": False},
-            "color": {"mode": "scheme", "scheme": "Turbo", "steps": 64, "scale": "exponential", "exponent": 0.5, "fill": "dark-orange",
-                      "reverse": False},
-            "filterValues": {"le": 1e-9}, "cellValues": {"unit": Unit.EVENTS_PER_SECOND.value}, "exemplars": {"color": "rgba(255,0,255,0.7)"},
-            "tooltip": {"mode": "single", "yHistogram": True, "showColorScale": False},
-        },
-    },
-    removed=_EVERY_PANEL_REMOVED,
-)  # fmt: skip
-
-_XY_CHART: Changes[Panel] = Changes(
-    added={
-        **_EVERY_PANEL_ADDED,
-        **_OUR_FIELD,
-        "type": Visualization.XY_CHART.value,
-        _CUSTOM: {"show": "points", "pointSize": {"fixed": 8}, "fillOpacity": 60, "scaleDistribution": {"type": "log", "log": 10}},
-        "timeFrom": lambda panel: panel.look.time_from or None,
-        "options": {
-            "mapping": "auto", "series": write_xy_series(),
-            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
-            "tooltip": {"mode": "single", "sort": "none", "hideZeros": False},
-        },
-    },
-    removed=_EVERY_PANEL_REMOVED,
-)  # fmt: skip
-
-_TEXT: Changes[Panel] = Changes(
-    added={
-        "pluginVersion": PLUGIN_VERSION,
-        "type": Visualization.TEXT.value,
-        "options": lambda panel: {"mode": "markdown", "content": panel.text, "code": {"language": "plaintext", "showLineNumbers": False, "showMiniMap": False}},
-    },
-    removed=(*_EVERY_PANEL_REMOVED, "targets", "transformations", "fieldConfig"),
-)  # fmt: skip
 
 PANEL_CHANGES: Mapping[Visualization, Changes[Panel]] = {
-    Visualization.TIME_SERIES: _TIME_SERIES,
-    Visualization.STAT: _STAT,
-    Visualization.STATE_TIMELINE: _STATE_TIMELINE,
-    Visualization.TABLE: _TABLE,
-    Visualization.HEATMAP: _HEATMAP,
-    Visualization.XY_CHART: _XY_CHART,
-    Visualization.TEXT: _TEXT,
-}
+    Visualization.TIME_SERIES: _change_panel(
+        {
+            **_HIDDEN_ZEROS,
+            "options.legend.showLegend": True,
+            # the heading of the one column that there is
+            "options.legend.sortBy": "Last *",
+            "options.legend.sortDesc": True,
+            "options.legend.width": find_legend_width,
+            # the class takes whole numbers only
+            f"{_CUSTOM}.axisSoftMax": choose_soft_maximum,
+        },
+        # the class gives a linear scale the base of a logarithm
+        replaced={f"{_CUSTOM}.scaleDistribution": write_scale},
+    ),
+    Visualization.STAT: _change_panel(
+        {
+            **_BOUNDS,
+            "options.wideLayout": True,
+            "options.showPercentChange": False,
+            "options.percentChangeColorMode": "standard",
+        },
+        removed=(_CUSTOM,),
+    ),
+    Visualization.STATE_TIMELINE: _change_panel(
+        {
+            **_HIDDEN_ZEROS,
+            **_FIELD,
+            "options.legend.showLegend": True,
+            "options.tooltip.sort": "none",
+            # rows tall enough to read; the next page is a click away
+            "options.perPage": count_rows,
+            # a gap stays a gap
+            f"{_CUSTOM}.spanNulls": False,
+        }
+    ),
+    Visualization.TABLE: _change_panel(
+        {
+            **_BOUNDS,
+            f"{_DEFAULTS}.decimals": lambda panel: panel.look.decimals,
+            f"{_DEFAULTS}.mappings": write_value_mappings,
+            f"{_DEFAULTS}.color.mode": choose_colour_mode,
+            f"{_CUSTOM}.minWidth": 80,
+            f"{_CUSTOM}.cellOptions": {"type": "auto"},
+            "options.cellHeight": "sm",
+        },
+        # of the Angular table; Grafana 12 reads mappings and color from the field's defaults. cellOptions since Grafana 9
+        removed=("color", "columns", "fontSize", "mappings", f"{_CUSTOM}.displayMode"),
+    ),
+    # of these grafanalib writes only what every panel has
+    Visualization.HEATMAP: _change_panel(
+        {
+            **_OUR_FIELD,
+            "type": Visualization.HEATMAP.value,
+            "options": lambda panel: {
+                "calculate": False, "cellGap": 1, "legend": {"show": True}, "showValue": "never",
+                # the engine's own edges: a cell is what lies between two of them
+                "rowsFrame": {"layout": "le"}, "yAxis": {"unit": panel.look.unit.value, "axisPlacement": "left", "reverse": False},
+                "color": {"mode": "scheme", "scheme": "Turbo", "steps": 64, "scale": "exponential", "exponent": 0.5, "fill": "dark-orange",
+                          "reverse": False},
+                "filterValues": {"le": 1e-9}, "cellValues": {"unit": Unit.EVENTS_PER_SECOND.value}, "exemplars": {"color": "rgba(255,0,255,0.7)"},
+                "tooltip": {"mode": "single", "yHistogram": True, "showColorScale": False},
+            },
+        }
+    ),
+    Visualization.XY_CHART: _change_panel(
+        {
+            **_OUR_FIELD,
+            "type": Visualization.XY_CHART.value,
+            _CUSTOM: {"show": "points", "pointSize": {"fixed": 8}, "fillOpacity": 60, "scaleDistribution": {"type": "log", "log": 10}},
+            "timeFrom": lambda panel: panel.look.time_from or None,
+            "options": {
+                "mapping": "auto", "series": write_xy_series(),
+                "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
+                "tooltip": {"mode": "single", "sort": "none", "hideZeros": False},
+            },
+        }
+    ),
+    Visualization.TEXT: Changes(
+        added={
+            "pluginVersion": PLUGIN_VERSION,
+            "type": Visualization.TEXT.value,
+            "options": lambda panel: {"mode": "markdown", "content": panel.text, "code": {"language": "plaintext", "showLineNumbers": False, "showMiniMap": False}},
+        },
+        removed=(*_EVERY_PANEL_REMOVED, "targets", "transformations", "fieldConfig"),
+    ),
+}  # fmt: skip
 
 # --- queries and rows ------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from grafanalib._gen import DashboardEncoder
 
 from llm_serving_dashboards.grafana.changes import PANEL_CHANGES, QUERY_CHANGES, ROW_CHANGES, apply_changes
 from llm_serving_dashboards.grafana.fields import (
+    DATASOURCE,
     Json,
     choose_colour_mode,
     name_query,
@@ -24,6 +25,7 @@ from llm_serving_dashboards.grafana.fields import (
     write_threshold_steps,
     write_transformations,
     write_value_mappings,
+    write_variable,
     write_xy_overrides,
     write_xy_transformations,
 )
@@ -31,8 +33,6 @@ from llm_serving_dashboards.panels import COLUMNS, Board, Panel, Query, Row, Vis
 from llm_serving_dashboards.queries import QueryBuilder
 
 # --- Panels, rows and queries as grafanalib's classes write them, brought to schema 42 by the tables in `changes`.
-
-DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 def encode(made: Any) -> Json:
@@ -219,7 +219,7 @@ def _write_variables(board: Board, queries: QueryBuilder, marks: list[Json]) -> 
     return [
         datasource,
         *(_write_variable(name, board, queries) for name in (*queries.settings.identity_labels, *board.variables)),
-        *(_write_hidden(name, query) for name, query in board.hidden),
+        *(write_variable(name, query, several=True, sort=1) for name, query in board.hidden),
         *write_legend_variables(board, queries),
         *(write_hidden_variable(one) for name, one in sorted(queries.hidden.items()) if f'"${name}"' in asked),
     ]
@@ -227,26 +227,19 @@ def _write_variables(board: Board, queries: QueryBuilder, marks: list[Json]) -> 
 
 def _write_variable(name: str, board: Board, queries: QueryBuilder) -> Json:
     narrowed, several = dict(board.choices).get(name), name not in board.single
-    query = f"query_result({narrowed})" if narrowed else queries.list_choices(name)
-    return {
-        "name": name, "label": name.replace("_", " "), "type": "query", "datasource": DATASOURCE,
-        "query": {"query": query, "refId": name}, "definition": query,
-        # 2: whenever the time range changes, since models come and go
-        "refresh": 2, "sort": 0 if narrowed and not several else 1, "hide": 0, "includeAll": several, "multi": several, "options": [],
-        "regex": f'/{name}="([^"]*)"/' if narrowed else "",
-        "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if several else {}, "skipUrlSync": False,
+    return write_variable(
+        name,
+        f"query_result({narrowed})" if narrowed else queries.list_choices(name),
+        several=several,
+        hidden=False,
+        sort=0 if narrowed and not several else 1,
+        **({"label": name} if narrowed else {}),
+    ) | {
+        "label": name.replace("_", " "),
         # "All" is the listed values where these are narrowed to the models of the board. The targets of the chosen models are not listed, since a list
         # of hundreds would stand in each query: a selector says the model too, or is joined with what does
         **({} if narrowed else {"allValue": ".*"}),
-    }  # fmt: skip
-
-
-def _write_hidden(name: str, query: str) -> Json:
-    return {
-        "name": name, "type": "query", "datasource": DATASOURCE, "query": {"query": query, "refId": name}, "definition": query,
-        "refresh": 2, "sort": 1, "hide": 2, "includeAll": True, "multi": True, "options": [], "regex": "",
-        "current": {"selected": True, "text": ["All"], "value": ["$__all"]}, "skipUrlSync": True,
-    }  # fmt: skip
+    }
 
 
 # --- the grid ------------------------------------------------------------------------------------------------------

@@ -334,15 +334,26 @@ def _choose_text(label: str, queries: QueryBuilder) -> HiddenVariable:
 
 def write_hidden_variable(variable: HiddenVariable) -> Json:
     """A variable that takes its values out of the text of a query's result."""
-    query, several = f"query_result({variable.query})", variable.several
+    return write_variable(
+        variable.name, f"query_result({variable.query})", several=variable.several, label=variable.label
+    )
+
+
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+
+def write_variable(
+    name: str, query: str, *, several: bool, label: str = "", hidden: bool = True, sort: int = 0, **more: Any
+) -> Json:
+    """A variable by a query of Grafana's. `label`: of the series of a query's result, whose values are the variable's; "": the query lists them."""
     return {
-        "name": variable.name, "type": "query", "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "query": {"query": query, "refId": variable.name}, "definition": query, "regex": f'/{variable.label}="([^"]*)"/',
-        # 2: not at the top of the dashboard; and, for `refresh`, whenever the time range changes
-        "hide": 2, "refresh": 2, "sort": 0, "includeAll": several, "multi": several, "options": [],
+        "name": name, "type": "query", "datasource": DATASOURCE, "query": {"query": query, "refId": name}, "definition": query,
+        # 2: not at the top of the dashboard; and, for `refresh`, whenever the time range changes, since models come and go
+        "hide": 2 if hidden else 0, "refresh": 2, "sort": sort, "includeAll": several, "multi": several, "options": [],
+        "regex": f'/{label}="([^"]*)"/' if label else "",
         "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if several else {},
-        # another dashboard has its own
-        "skipUrlSync": True,
+        # another dashboard has its own of what is hidden
+        "skipUrlSync": hidden, **more,
     }  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def test_what_was_too_little_to_be_counted_is_not_drawn(tmp_path: Path) -> None:
 
 
 def test_only_the_last_fleet_draws_ticks(tmp_path: Path) -> None:
-    drawing = [step.file for step in list_steps(tmp_path, quick=False) if "--picture" in step.arguments]
+    drawing = [step.file for step in list_steps(tmp_path) if "--picture" in step.arguments]
     assert drawing == ["fleet-2000"]
 
 
@@ -76,7 +76,7 @@ def test_a_bench_that_fails_is_told(tmp_path: Path) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("name", keep_quick(["cycle", "fleet", "start"], lambda name: name == "fleet"))
 def test_a_bench_takes_what_it_is_given(name: str, tmp_path: Path) -> None:
-    step = next(step for step in list_steps(tmp_path, quick=True) if step.name == name)
+    step = next(step for step in list_steps(tmp_path) if step.name == name)
     printed, problem = run_step(Step(name, name, ("--help",), figures=False), tmp_path)
     assert not problem
     given = [word for word in step.arguments if word.startswith("--")] + ["--json"] * step.figures

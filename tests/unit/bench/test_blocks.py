@@ -38,8 +38,8 @@ def test_prometheus_reads_what_was_written(tmp_path: Path, hours: int) -> None:
         for name, (values, interval_ms) in _SHAPES.items()
         for copy in ("a", "b", "ä")
     ]
-    written = write_blocks(series, tmp_path / "data", end_ms, hours)
-    assert written.samples == 3 * hours * (4 * 240 + 30)
+    samples = write_blocks(series, tmp_path / "data", end_ms, hours)
+    assert samples == 3 * hours * (4 * 240 + 30)
     with PrometheusServer(tmp_path, "global: {}\n", retention="100y") as server:
         for name, (values, interval_ms) in _SHAPES.items():
             for copy in ("a", "ä"):

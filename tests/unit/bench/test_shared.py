@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 import yaml
 
-from bench.shared import configure_collector, scrape_config
+from bench.peers import configure_collector, scrape_config
 from tests.support.yaml_text import load_yaml
 
 
-def test_it_scrapes_what_prometheus_would_and_writes_where_vmagent_does(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    scrape = load_yaml(scrape_config(tmp_path_factory.mktemp("otelcol"), "fast", "'127.0.0.1:80'", "20ms").read_text())
+def test_it_scrapes_what_prometheus_would_and_writes_where_vmagent_does() -> None:
+    scrape = scrape_config(("127.0.0.1:80",), "20ms")
     made = load_yaml(yaml.safe_dump(configure_collector(scrape, "http://127.0.0.1:80/write", 8888)))
     assert made["receivers"]["prometheus"]["config"]["global"]["scrape_interval"] == "20ms"
     assert made["receivers"]["prometheus"]["config"]["scrape_configs"][0]["static_configs"] == [
