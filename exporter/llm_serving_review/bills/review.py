@@ -30,7 +30,6 @@ from llm_serving_review.figures.metered_hours import MeteredHour
 from llm_serving_review.figures.pools import meter_hours
 from llm_serving_review.figures.rates import find_rates_of_kind, sum_unused_usd
 from llm_serving_review.figures.review import Review
-from llm_serving_review.figures.totals import count_once
 from llm_serving_review.settings.settings import Settings
 
 # --- What page one, the findings and the summary say of a bill, in sentences.
@@ -98,7 +97,7 @@ def add_bills(
     pieces = (
         review.pools.hours
         if review.pools is not None
-        else meter_hours(count_once(evidence.usage, identity), evidence.book, evidence.week, evidence.pools, identity)
+        else meter_hours(evidence.usage, evidence.book, evidence.week, evidence.pools, identity)
     )
     owned = find_rates_of_kind(evidence.book, RateKind.OWNED)
     metered = [piece for piece in pieces if piece.rate not in owned]

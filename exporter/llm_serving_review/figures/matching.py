@@ -71,7 +71,7 @@ def find_units(book: Book, book_before: Book, identity: Sequence[str]) -> Units:
 
 
 def match_weeks(evidence: Evidence, before: Usage, after: Usage, units: Units) -> tuple[Matched, Matched]:
-    """Both weeks, that before first. Usage is as it counts, after `count_once`."""
+    """Both weeks, that before first. Usage is as it counts."""
     weeks, usages = (evidence.previous, evidence.week), (before, after)
     other = tuple(_map_hours(weeks[index], weeks[1 - index]) for index in (0, 1))
     unknown = tuple(

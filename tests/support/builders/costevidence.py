@@ -20,10 +20,13 @@ from llm_serving_review.evidence.usage import (
     RateFacts,
     Usage,
 )
-from llm_serving_review.evidence.week import parse_week, week_before
+from llm_serving_review.evidence.week import Week, parse_week, week_before
+from llm_serving_review.figures.totals import Totals, read_totals
+from llm_serving_review.tables.facts import BEFORE, NOW, FactTable
 
 UTC = ZoneInfo("UTC")
 WEEK = parse_week("2026-W46", UTC)
+NO_USAGE = Usage()
 
 
 def owner(target: str = "a:8000", model: str = "m", role: str = "unified", **extra: str) -> Owner:
@@ -69,6 +72,16 @@ def joined(*parts: Usage) -> Usage:
 
 def gauge(hours: Hours | float, **labels: str) -> Gauge:
     return Gauge(labels, hours if isinstance(hours, tuple) else (hours,) * 168)
+
+
+def facts_of(now: Usage, before: Usage = NO_USAGE, identity: tuple[str, ...] = (), week: Week = WEEK) -> FactTable:
+    """Both weeks with only what counts."""
+    return FactTable({NOW: (week, now), BEFORE: (week_before(week, UTC), before)}, identity)
+
+
+def totals_of(now: Usage, identity: tuple[str, ...] = ()) -> Totals:
+    """Over all owners."""
+    return read_totals(facts_of(now, identity=identity)).get((NOW, ""), Totals())
 
 
 def evidence(now: Usage, earlier: Usage, **more: object) -> Evidence:

@@ -11,10 +11,9 @@ from llm_serving_review.figures.actions import measure_spare
 from llm_serving_review.figures.rates import find_steady_load, measure_commitments, sum_unused_usd_seen
 from llm_serving_review.figures.review import build_review
 from llm_serving_review.figures.rows import build_invoice_rows, sum_alerts, sum_invoice
-from llm_serving_review.figures.totals import sum_usage
 from llm_serving_review.pages.page import render_page
 from llm_serving_review.settings.settings import ApiPrice, MonthlyCosts, Settings
-from tests.support.builders.costevidence import WEEK, evidence, flat, fleet_of, gauge, joined, owner, usage
+from tests.support.builders.costevidence import WEEK, evidence, flat, fleet_of, gauge, joined, owner, totals_of, usage
 
 A, B = owner("a:8000"), owner("b:8000", "other")
 
@@ -24,7 +23,7 @@ def test_idle_time_is_borne_by_the_tokens_target_by_target() -> None:
         usage(A, {"prefill": 10.0, "decode": 30.0, "idle": 40.0}, 1e6, 1e6),
         usage(B, {"prefill": 5.0, "decode": 5.0}, 1e6, 1e6),
     )
-    found = sum_usage(week)
+    found = totals_of(week)
     # a: twice its own, b: its own
     assert found.allocated_usd == {"prefill": pytest.approx(25.0), "decode": pytest.approx(65.0)}
     assert found.busy_usd_per_million("prefill") == pytest.approx(7.5)
@@ -34,11 +33,11 @@ def test_idle_time_is_borne_by_the_tokens_target_by_target() -> None:
 
 def test_targets_without_tokens_are_borne_by_nobody() -> None:
     week = joined(usage(A, {"decode": 30.0}, 0.0, 1e6), usage(B, {"idle": 40.0}))
-    assert sum_usage(week).tokenless_usd == pytest.approx(40.0)
+    assert totals_of(week).tokenless_usd == pytest.approx(40.0)
 
 
 def test_what_nothing_says_is_none_and_not_0() -> None:
-    found = sum_usage(Usage(cost=(flat(A, ("idle", "r", "x"), 5.0),)))
+    found = totals_of(Usage(cost=(flat(A, ("idle", "r", "x"), 5.0),)))
     assert found.usd == pytest.approx(5.0)
     for value in (
         found.tokens,
@@ -49,7 +48,7 @@ def test_what_nothing_says_is_none_and_not_0() -> None:
         found.blended_usd_per_million,
     ):
         assert value is None
-    assert sum_usage(Usage()).usd is None
+    assert totals_of(Usage()).usd is None
 
 
 def test_spare_replicas_and_the_reserve_apart() -> None:
