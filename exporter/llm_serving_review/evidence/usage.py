@@ -6,8 +6,9 @@ Hours run as in `Week.hours`; None: nothing is known.
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import fsum
+from math import fsum, nan
 from typing import TYPE_CHECKING
 
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS
@@ -62,18 +63,45 @@ class Owner(Struct, frozen=True):
         return self.fleet(identity), self.target
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+def pack(hours: Iterable[float | None]) -> bytes:
+    """Values by hour in an eighth of the memory; NaN stands for None, no value is NaN."""
+    return array("d", [nan if value is None else value for value in hours]).tobytes()
+
+
+def unpack(packed: bytes) -> Hours:
+    """The same back."""
+    return tuple([value if value == value else None for value in array("d", packed)])
+
+
+def sum_packed(rows: Iterable[bytes]) -> bytes | None:
+    """The sum in each hour, unknown in hours without any value; None without any row."""
+    sums = array("d", map(fsum, columns := list(zip(*(array("d", row) for row in rows), strict=True))))
+    for hour, value in enumerate(sums):
+        if value != value:
+            known = sum_known(one for one in columns[hour] if one == one)
+            sums[hour] = nan if known is None else known
+    return sums.tobytes() if columns else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
 class Line:
     """One quantity of one owner, by hour."""
 
     owner: Owner
     of: tuple[str, ...]  # the values of the quantity's own labels, in the order of `names.Quantity.of`
-    hours: Hours  # growth in each hour of the week; None where nothing is known
+    packed: bytes  # growth in each hour of the week, as `pack` has it: a large fleet has millions of values
     # sum of the known hours; computed once because every row of every table needs it
-    total: float = dataclasses.field(init=False, compare=False)
+    total: float = dataclasses.field(compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "total", fsum(value for value in self.hours if value is not None))
+    def __init__(self, owner: Owner, of: tuple[str, ...], hours: Hours) -> None:
+        known = fsum(value for value in hours if value is not None)
+        for name, value in (("owner", owner), ("of", of), ("packed", pack(hours)), ("total", known)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def hours(self) -> Hours:
+        """Growth in each hour of the week; None where nothing is known."""
+        return unpack(self.packed)
 
 
 class Usage(Struct, frozen=True):
@@ -243,7 +271,8 @@ def drop_unknown(values: Iterable[float | None]) -> Iterator[float]:
 
 def sum_by_hour(lines: Iterable[Line], hours: int) -> Hours:
     """The sum of lines in each hour; None in hours without any value."""
-    return tuple(map(sum_known, zip(*(line.hours for line in lines), strict=True))) or (None,) * hours
+    packed = sum_packed(line.packed for line in lines)
+    return (None,) * hours if packed is None else unpack(packed)
 
 
 # --- Where nodes stand, hour by hour: by the price file, by the exporter's series, by kube-state-metrics, in this order of belief. Pure.

@@ -195,16 +195,19 @@ def _find_unknown_hours(
     return lambda place, hour: hour < begins or (place, hour) in hidden
 
 
+def _find_hours(lines: Iterable[Line], name: Callable[[Owner], Unit]) -> dict[Unit, dict[str, set[int]]]:
+    """By unit and target: the hours in which it was there."""
+    found: dict[Unit, dict[str, set[int]]] = {}
+    for line in lines:
+        if there := {index for index, value in enumerate(line.hours) if value}:
+            found.setdefault(name(line.owner), {}).setdefault(line.owner.target, set()).update(there)
+    return found
+
+
 def find_spans(usage: Usage, units: Units) -> dict[Unit, tuple[int, int]]:
     """The first and the last hour of each unit."""
-    found: dict[Unit, tuple[int, int]] = {}
-    for line in (*usage.cost, *usage.gpu_seconds):
-        there = [index for index, value in enumerate(line.hours) if value]
-        if there:
-            unit = units.unit_of(line.owner)
-            begin, end = found.get(unit, (there[0], there[-1]))
-            found[unit] = min(begin, there[0]), max(end, there[-1])
-    return found
+    there = _find_hours((*usage.cost, *usage.gpu_seconds), units.unit_of)
+    return {unit: (min(map(min, each.values())), max(map(max, each.values()))) for unit, each in there.items()}
 
 
 def _first_hours(spans: Mapping[Unit, tuple[int, int]], begins: int) -> dict[Unit, int]:
@@ -218,9 +221,14 @@ def _share_replaced(usages: tuple[Usage, Usage], units: Units) -> tuple[dict[Uni
     A rollout gives every replica another name, and nothing but the model and role says that it is the same thing. Hours for which a
     target was there count, whatever its GPUs.
     """
-    hours = tuple(_count_hours(usage, units) for usage in usages)
+    hours = tuple(_find_hours(usage.gpu_seconds, units.unit_of) for usage in usages)
     only = tuple(
-        {unit: hours[index][unit] for unit in hours[index].keys() - hours[1 - index].keys()} for index in (0, 1)
+        {
+            unit: float(sum(map(len, each.values())))
+            for unit, each in hours[index].items()
+            if unit not in hours[1 - index]
+        }
+        for index in (0, 1)
     )
     found: tuple[dict[Unit, float], dict[Unit, float]] = ({}, {})
     sums = [sum_by_key((_group(unit), length) for unit, length in each.items()) for each in only]
@@ -235,15 +243,6 @@ def _share_replaced(usages: tuple[Usage, Usage], units: Units) -> tuple[dict[Uni
 def _group(unit: Unit) -> Unit:
     """Targets that can take each other's place: of one fleet, model and role. A workload is a place of its own."""
     return unit if unit.is_workload else unit._replace(name="")
-
-
-def _count_hours(usage: Usage, units: Units) -> dict[Unit, float]:
-    there: dict[Unit, dict[str, set[int]]] = {}
-    for line in usage.gpu_seconds:
-        seen = {index for index, value in enumerate(line.hours) if value}
-        if seen:
-            there.setdefault(units.unit_of(line.owner), {}).setdefault(line.owner.target, set()).update(seen)
-    return {unit: float(sum(map(len, targets.values()))) for unit, targets in there.items()}
 
 
 # --- What came, went, was scaled and moved between two weeks, each with its USD. Pure.
@@ -286,6 +285,12 @@ class Compared(Struct, frozen=True):
     kinds: tuple[GpuKinds, GpuKinds]  # kinds of GPU in both weeks
     last: LastPrices  # prices of the week before
 
+    def join_place(self, owner: Owner) -> Unit:
+        """Targets that took each other's place under other names are one thing: "3 targets" of their model."""
+        unit = self.units.unit_of(owner)
+        count = self.matched[0].replaced.get(unit) or self.matched[1].replaced.get(unit)
+        return unit if count is None else unit._replace(name=count)
+
 
 def list_movements(compared: Compared) -> tuple[Movement, ...]:
     """All of them, the largest amount first."""
@@ -318,7 +323,7 @@ def _list_came_and_went(compared: Compared) -> Iterable[Movement]:
 def _list_changes(compared: Compared) -> Iterable[Movement]:
     """Units of both weeks, and targets that took the place of others under another name."""
     old, new = (
-        sum_bills(week.usage, of, lambda owner: _join_place(compared.units.unit_of(owner), compared))
+        sum_bills(week.usage, of, compared.join_place)
         for week, of in zip(compared.matched, compared.kinds, strict=True)
     )
     nodes = tuple(
@@ -360,24 +365,10 @@ def _list_changes(compared: Compared) -> Iterable[Movement]:
             )
 
 
-def _join_place(unit: Unit, compared: Compared) -> Unit:
-    """Targets that took each other's place under other names are one thing: "3 targets" of their model."""
-    count = compared.matched[0].replaced.get(unit) or compared.matched[1].replaced.get(unit)
-    return unit if count is None else unit._replace(name=count)
-
-
 def _count_replicas(compared: Compared) -> dict[Unit, float]:
     """Targets of each unit this week, as a mean over the time that any was there."""
-    hours: dict[Unit, dict[str, set[int]]] = {}
-    for line in compared.matched[1].usage.gpu_seconds:
-        unit = _join_place(compared.units.unit_of(line.owner), compared)
-        seen = {index for index, value in enumerate(line.hours) if value}
-        hours.setdefault(unit, {}).setdefault(line.owner.target, set()).update(seen)
-    return {
-        unit: sum(map(len, each.values())) / len(set().union(*each.values()))
-        for unit, each in hours.items()
-        if any(each.values())
-    }
+    there = _find_hours(compared.matched[1].usage.gpu_seconds, compared.join_place)
+    return {unit: sum(map(len, each.values())) / len(set().union(*each.values())) for unit, each in there.items()}
 
 
 def _collect_nodes(gauges: Iterable[Gauge], usage: Usage, compared: Compared) -> Mapping[Unit, frozenset[str]]:
@@ -387,7 +378,7 @@ def _collect_nodes(gauges: Iterable[Gauge], usage: Usage, compared: Compared) ->
     found: dict[Unit, set[str]] = {}
     for line in usage.gpu_seconds:
         if line.total:
-            unit = _join_place(units.unit_of(line.owner), compared)
+            unit = compared.join_place(line.owner)
             found.setdefault(unit, set()).update(of_place.get(line.owner.place(units.identity), ()))
     return {unit: frozenset(values) for unit, values in found.items()}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
 from math import fsum
 
 from llm_serving_exporter.model.cost import RateKind
@@ -10,7 +10,7 @@ from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_review.bills.compare import BillReview
 from llm_serving_review.evidence import names
 from llm_serving_review.evidence.past import Past, WeekSpend
-from llm_serving_review.evidence.usage import Evidence, Gap, Hours, Usage
+from llm_serving_review.evidence.usage import Evidence, Gap, Hours
 from llm_serving_review.evidence.week import Week
 from llm_serving_review.figures.actions import Action, Spare, choose_actions, measure_spare
 from llm_serving_review.figures.beyond import NOT_BEYOND, Beyond, look_beyond
@@ -59,8 +59,8 @@ from llm_serving_review.figures.split import Split
 from llm_serving_review.figures.tenants import TenantSplit, split_by_tenant
 from llm_serving_review.figures.totals import NOTHING, PHASES, Totals, read_totals
 from llm_serving_review.settings.settings import Settings
-from llm_serving_review.tables.facts import BEFORE, NOW, FactTable
-from llm_serving_review.tables.sums import group_by_key, sum_by_key, sum_known
+from llm_serving_review.tables.facts import AT_RATES, BEFORE, NOW, FactTable
+from llm_serving_review.tables.sums import group_by_key, sum_known
 
 NO_PAST = Past()
 
@@ -178,10 +178,12 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
     bought = measure_commitments(usage, book, week, identity, gaps)
     pools = measure_pools(usage, book, week, evidence.pools, identity, gaps, evidence.begins, bought)
     pool_cash = PoolCash(pools.uses if pools is not None else (), week, identity)
-    unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour, pool_cash)
+    unneeded = measure_spare(facts, evidence.fleet, by_the_hour, pool_cash)
     promised = sum_moves(pools.moves) if pools is not None else {}
     offers = find_steady_load(usage, book, count, bought, identity, promised)
-    owned_usd = fsum(line.total for line in usage.cost if line.of[1] in owned)
+    owned_usd = facts.sum_total(NOW, f"quantity = 'cost' and {AT_RATES}", rates=json.dumps([*owned])) or 0.0
+    idle_cash = facts.sum_total(NOW, f"phase = 'idle' and {AT_RATES}", rates=json.dumps([*by_the_hour])) or 0.0
+    idle_cash += pool_cash.limit(pool_cash.sum_cost(facts.lines(NOW, "cost", "phase = 'idle'")))
     part = there.hours / there.of
     owned_usd += sum_unused_usd_seen((one for one in bought if one.rate in owned), part)
     beside = sum_unused_usd_seen(bought, part) + sum_effect_seen(pools, there, evidence.begins)
@@ -224,7 +226,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         apply_rules(rules),
         tuple(
             replace(action, each=week.each, this=week.this)
-            for action in choose_actions(now, unneeded, bought, offers, _sum_cash(usage, by_the_hour, pool_cash), pools)
+            for action in choose_actions(now, unneeded, bought, offers, idle_cash, pools)
         ),
         models,
         build_label_rows(facts, settings.by_labels),
@@ -259,16 +261,6 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         identity_labels=identity,
         dashboards_url=settings.dashboards_url,
     )
-
-
-def _sum_cash(usage: Usage, rates: Collection[str], pool_cash: PoolCash) -> dict[str, float]:
-    """USD that are paid by the hour, by phase: at the given rates, and what no pool covers."""
-    at_rates = sum_by_key((line.of[0], line.total) for line in usage.cost if line.of[1] in rates)
-    uncovered = {
-        phase: pool_cash.limit(pool_cash.sum_cost(lines))
-        for phase, lines in group_by_key((line.of[0], line) for line in usage.cost).items()
-    }
-    return {phase: at_rates.get(phase, 0.0) + usd for phase, usd in uncovered.items()}
 
 
 def _list_effect(pools: Pools | None) -> Hours:

@@ -29,7 +29,7 @@ from llm_serving_review.figures.actions import Action, save_or_free, shorten_nam
 from llm_serving_review.figures.rates import find_cash_rates
 from llm_serving_review.figures.totals import ratio
 from llm_serving_review.settings.settings import Settings
-from llm_serving_review.tables.facts import NOW, FactTable, write_key
+from llm_serving_review.tables.facts import AT_RATES, NOW, OF_MODEL, FactTable, name_model
 
 _WEEK_HOURS = 168.0
 # of what is paid today: what another kind of GPU has to save beyond fewer of the same, because its steps are scaled, not measured
@@ -62,10 +62,11 @@ def size_models(evidence: Evidence, facts: FactTable, settings: Settings) -> tup
         share = _find_share(facts, load, settings)
         if share is None:
             continue
-        cost = f"quantity = 'cost' and {_OF_MODEL}"
-        paid = facts.sum_total(NOW, cost, **_name_model(load)) or 0.0
+        cost = f"quantity = 'cost' and {OF_MODEL}"
+        paid = facts.sum_total(NOW, cost, **name_model(load.key)) or 0.0
         by_the_hour = (
-            facts.sum_total(NOW, f"{cost} and {_AT_RATES}", rates=json.dumps([*cash_rates]), **_name_model(load)) or 0.0
+            facts.sum_total(NOW, f"{cost} and {AT_RATES}", rates=json.dumps([*cash_rates]), **name_model(load.key))
+            or 0.0
         )
         cash_share = ratio(by_the_hour, paid) or 0.0
         prices = _list_prices(evidence.book, cash_rates) if cash_share > 1 - LEAST_SHARE else {}
@@ -85,15 +86,6 @@ def size_models(evidence: Evidence, facts: FactTable, settings: Settings) -> tup
     return tuple(sorted(found, key=lambda one: -one.action.usd_per_week))
 
 
-_AT_RATES = "rate in (select value from json_each(:rates))"
-_OF_MODEL = "fleet = :fleet and model_name = :model_name and role = :role"
-
-
-def _name_model(load: ModelLoad) -> dict[str, str]:
-    extra, model_name, role = load.key
-    return {"fleet": write_key(tuple(value for _, value in extra)), "model_name": model_name, "role": role}
-
-
 def _find_share(facts: FactTable, load: ModelLoad, settings: Settings) -> float | None:
     """The share of events that has to be within objectives; None where the week missed one with the replicas that it had."""
     for slo in load.load.objectives:
@@ -101,7 +93,7 @@ def _find_share(facts: FactTable, load: ModelLoad, settings: Settings) -> float 
             objective = settings.objectives.get(slo, USUAL_SHARE)
             good, bad = (
                 facts.sum_total(
-                    NOW, f"slo = :slo and outcome = :outcome and {_OF_MODEL}", slo=slo, outcome=outcome, **_name_model(load)
+                    NOW, f"slo = :slo and outcome = :outcome and {OF_MODEL}", slo=slo, outcome=outcome, **name_model(load.key)
                 ) or 0.0
                 for outcome in ("good", "bad")
             )  # fmt: skip

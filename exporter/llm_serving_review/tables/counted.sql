@@ -15,7 +15,9 @@ insert into observer values ('frontend', 1), ('unified', 2), ('decode', 3), ('pr
 -- Only the hours in which a target has a cost, in proportion; for a front end that has none at all, in which its model has one.
 create table priced as
     with payer as (
-        select who as payer, * from line union all select model, * from line
+        select who as payer, * from line
+        union all
+        select model, * from line where model in (select model from owner where role = 'frontend')
     )
     select
         week,

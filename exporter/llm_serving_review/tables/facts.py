@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import fsum, nan
+from math import fsum
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 from weakref import finalize
 
-from llm_serving_exporter.model.record import Struct
 from llm_serving_review.evidence import names
-from llm_serving_review.evidence.usage import Extra, Hours, Line, Owner, Usage, Where
+from llm_serving_review.evidence.context import ModelKey
+from llm_serving_review.evidence.usage import Extra, Hours, Line, Owner, Usage, Where, pack, sum_packed, unpack
 from llm_serving_review.evidence.week import Week
 from llm_serving_review.tables.sums import sum_known
 
-T = TypeVar("T", bound=Struct)
+# expressions over rows, and what is bound in them: `name_model`, and the names of rates as JSON
+OF_MODEL = "fleet = :fleet and model_name = :model_name and role = :role"
+AT_RATES = "rate in (select value from json_each(:rates))"
 
 # the week under review, and the one before
 NOW, BEFORE = "now", "before"
@@ -46,7 +47,7 @@ class FactTable:
         self.weeks = {name: week for name, (week, _) in weeks.items()}
         self._db = sqlite3.connect(":memory:", isolation_level=None)
         finalize(self, self._db.close)
-        self._identity, self._by_labels = tuple(identity), tuple(by_labels)
+        self.identity, self._by_labels = tuple(identity), tuple(by_labels)
         self._owners: dict[Owner, int] = {}
         _add_functions(self._db)
         self._run("schema")
@@ -61,22 +62,21 @@ class FactTable:
         columns = ("week", "quantity", "owner", "hours", "total", *labels)
         self._db.executemany(
             f"insert into fact ({', '.join(columns)}) values ({', '.join('?' * len(columns))})",
-            ((week, quantity, self._find_owner(line.owner), pack(line.hours), line.total, *line.of) for line in lines),
+            ((week, quantity, self._find_owner(line.owner), line.packed, line.total, *line.of) for line in lines),
         )
 
     def forget(self, week: str) -> None:
         """Takes a week out, where it cannot be compared with."""
         self._db.execute("delete from fact where week = ?", (week,))
 
-    def lines(self, week: str, quantity: str) -> tuple[Line, ...]:
-        """Rows of a quantity by owner, in the order in which they came."""
+    def lines(self, week: str, quantity: str, where: str = "1", **values: object) -> tuple[Line, ...]:
+        """Rows of a quantity for which an expression over `line` holds, in the order in which they came."""
         owners = list(self._owners)
         labels = next(one.of for one in names.QUANTITIES if one.name == quantity)
-        query = f"select owner, hours{''.join(f', {label}' for label in labels)} from fact where week = ? and quantity = ? order by fact"
-        return tuple(
-            Line(owners[owner], tuple(of), unpack(hours))
-            for owner, hours, *of in self._db.execute(query, (week, quantity))
-        )
+        columns = ", ".join(("owner", "hours", *labels))
+        query = f"select {columns} from line where week = :week and quantity = :quantity and ({where}) order by fact"
+        rows = self._db.execute(query, {"week": week, "quantity": quantity, **values})
+        return tuple(Line(owners[owner], tuple(of), unpack(hours)) for owner, hours, *of in rows)
 
     def sum_total(self, week: str, where: str, **values: object) -> float | None:
         """The sum of the rows of a week for which an expression over `summand` holds; None without any."""
@@ -106,15 +106,11 @@ class FactTable:
                     found.setdefault(name, {})[key] = value
             yield found
 
-    def read(self, kind: type[T], query: str, **values: object) -> tuple[T, ...]:
-        """Rows as records whose fields are the columns."""
-        return tuple(kind(**row) for row in self.rows(query, **values))
-
     def _find_owner(self, owner: Owner) -> int:
         number = self._owners.get(owner)
         if number is None:
             number = self._owners[owner] = len(self._owners)
-            fleet = write_key(owner.fleet(self._identity))
+            fleet = write_key(owner.fleet(self.identity))
             model = write_key((fleet, owner.model_name))
             row = number, fleet, owner.target, owner.model_name, owner.role, write_key(owner.who), model
             self._db.execute("insert into owner values (?, ?, ?, ?, ?, ?, ?)", row)
@@ -135,19 +131,15 @@ def write_key(key: Where | tuple[Extra, str]) -> str:
     return json.dumps(key)
 
 
+def name_model(key: ModelKey) -> dict[str, str]:
+    """What `OF_MODEL` has bound."""
+    extra, model_name, role = key
+    return {"fleet": write_key(tuple(value for _, value in extra)), "model_name": model_name, "role": role}
+
+
 def read_fleet(text: str) -> Where:
     """A fleet back."""
     return tuple(json.loads(text))
-
-
-def pack(hours: Hours) -> bytes:
-    """Values by hour as the table has them; NaN stands for None, no value is NaN."""
-    return array("d", [nan if value is None else value for value in hours]).tobytes()
-
-
-def unpack(hours: bytes) -> Hours:
-    """The same back."""
-    return tuple(None if value != value else value for value in array("d", hours))
 
 
 class _Sum:
@@ -167,22 +159,24 @@ class _SumHours:
     """`sum_hours`: NULL without any row."""
 
     def __init__(self) -> None:
-        self._rows: list[Hours] = []
+        self._rows: list[bytes] = []
 
     def step(self, hours: bytes | None) -> None:
         if hours is not None:
-            self._rows.append(unpack(hours))
+            self._rows.append(hours)
 
     def finalize(self) -> bytes | None:
-        return pack(tuple(map(sum_known, zip(*self._rows, strict=True)))) if self._rows else None
+        return sum_packed(self._rows)
 
 
 def _times(hours: bytes, shares: bytes | None) -> bytes | None:
     """Hour by hour; unknown where the share is 0."""
     if shares is None:
         return None
+    if shares == pack((1.0,) * (len(shares) // 8)):
+        return hours
     both = zip(unpack(hours), unpack(shares), strict=True)
-    return pack(tuple(None if value is None or not share else value * share for value, share in both))
+    return pack(None if value is None or not share else value * share for value, share in both)
 
 
 def _find_priced_shares(priced: bytes | None, whole: bytes | None, usd: bytes | None) -> bytes | None:

@@ -259,5 +259,5 @@ def test_a_week_without_prices_of_many_hours_is_compared_with_nothing() -> None:
         assert found.earlier.usd is None
         (note,) = (note for note in found.notes if "is not compared" in note)
         assert "5.7 % of the GPU-hours of 2026-W4" in note
-    few = replace(hours, gpu_seconds=tuple(replace(line, hours=(1.0,) * 168) for line in hours.gpu_seconds))
+    few = replace(hours, gpu_seconds=tuple(Line(line.owner, line.of, (1.0,) * 168) for line in hours.gpu_seconds))
     assert build_review(evidence(joined(whole, few), whole), Settings()).split is not None

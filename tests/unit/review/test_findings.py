@@ -166,7 +166,7 @@ def test_the_dearest_three_come_first() -> None:
         replace(SPARE, excess_cash_usd=20.0),
         (Commitment("r", 100.0, 60.0, 40.0, 2.0),),
         (Steady("H100", 2.0, 4.0, "r", 2.0, 15.0),),
-        {"idle": 60.0},
+        60.0,
     )
     # idle outside of spare and reserve replicas: 60 - 20 - 10
     assert [(one.what.split(" ")[0], one.worth) for one in found] == [
@@ -178,14 +178,14 @@ def test_the_dearest_three_come_first() -> None:
 
 def test_what_is_committed_or_owned_is_freed_and_not_saved() -> None:
     week = replace(NOW, usd_by_phase={"idle": 60.0, "down": 15.0})
-    worths = {one.what.split(" ")[0]: one.worth for one in choose_actions(week, SPARE, (), (), {})}
+    worths = {one.what.split(" ")[0]: one.worth for one in choose_actions(week, SPARE, (), (), 0.0)}
     assert worths == {
         "Fill": "frees capacity worth up to $30.00 a week",
         "Run": "frees capacity worth $20.00 a week",
         "Find": "cost $15.00 in the week",
     }
     # a third of the idle time is on demand, half of the replicas
-    mixed = choose_actions(week, replace(SPARE, excess_cash_usd=10.0), (), (), {"idle": 20.0})
+    mixed = choose_actions(week, replace(SPARE, excess_cash_usd=10.0), (), (), 20.0)
     worth = {one.what.split(" ")[0]: (one.worth, one.why) for one in mixed}
     assert worth["Run"][0] == "saves $10.00 a week"
     assert worth["Fill"][0] == "saves up to $10.00 a week"
@@ -195,13 +195,13 @@ def test_what_is_committed_or_owned_is_freed_and_not_saved() -> None:
 @check_rows(
     ("make", "least"),
     [
-        (lambda: choose_actions(NOW, None, (), (), {}), 0),
-        (lambda: choose_actions(replace(NOW, usd_by_phase={"down": 5.0}), None, (), (), {}), 1),
+        (lambda: choose_actions(NOW, None, (), (), 0.0), 0),
+        (lambda: choose_actions(replace(NOW, usd_by_phase={"down": 5.0}), None, (), (), 0.0), 1),
         # a price that nobody knows is no saving
-        (lambda: choose_actions(NOW, None, (Commitment("r", 100.0, 0.0, 100.0, None),), (), {}), 0),
+        (lambda: choose_actions(NOW, None, (Commitment("r", 100.0, 0.0, 100.0, None),), (), 0.0), 0),
         # nor is what nobody would act on
-        (lambda: choose_actions(replace(NOW, usd_by_phase={"down": 0.1}), None, (), (), {}), 0),
-        (lambda: choose_actions(Totals(), None, (), (), {}), 0),
+        (lambda: choose_actions(replace(NOW, usd_by_phase={"down": 0.1}), None, (), (), 0.0), 0),
+        (lambda: choose_actions(Totals(), None, (), (), 0.0), 0),
     ],
 )
 def test_there_may_be_fewer(make: Callable[[], tuple[object, ...]], least: int) -> None:

@@ -13,7 +13,18 @@ from llm_serving_review.figures.review import build_review
 from llm_serving_review.figures.rows import build_invoice_rows, sum_alerts, sum_invoice
 from llm_serving_review.pages.page import render_page
 from llm_serving_review.settings.settings import ApiPrice, MonthlyCosts, Settings
-from tests.support.builders.costevidence import WEEK, evidence, flat, fleet_of, gauge, joined, owner, totals_of, usage
+from tests.support.builders.costevidence import (
+    WEEK,
+    evidence,
+    facts_of,
+    flat,
+    fleet_of,
+    gauge,
+    joined,
+    owner,
+    totals_of,
+    usage,
+)
 
 A, B = owner("a:8000"), owner("b:8000", "other")
 
@@ -55,14 +66,14 @@ def test_spare_replicas_and_the_reserve_apart() -> None:
     model = {"model_name": "m", "role": "unified"}
     week = usage(A, {"decode": 4 * 168.0})
     fleet = Fleet((gauge(4.0, **model),), (gauge(1.0, **model, reserve="none"), gauge(2.5, **model, reserve="nodes")))
-    found = measure_spare(week, fleet, 168)
+    found = measure_spare(facts_of(week), fleet)
     assert found is not None
     # $1 a replica and hour
     assert (found.excess_hours, found.reserve_hours) == (1.5 * 168, 1.5 * 168)
     assert (found.excess_usd, found.reserve_usd) == (pytest.approx(252.0), pytest.approx(252.0))
-    assert measure_spare(week, Fleet(), 168) is None
+    assert measure_spare(facts_of(week), Fleet()) is None
     fewer = Fleet((gauge(1.0, **model),), fleet.required)
-    short = measure_spare(week, fewer, 168)
+    short = measure_spare(facts_of(week), fewer)
     assert short is not None
     assert (short.excess_hours, short.reserve_hours) == (0.0, 0.0)
 
@@ -118,15 +129,15 @@ def test_dead_replicas_and_those_without_a_price_make_living_ones_no_dearer() ->
     required = gauge(1.0, **model, reserve="none"), gauge(1.0, **model, reserve="nodes")
     # two run at $1 an hour each, two more are down
     week = joined(usage(A, {"decode": 168.0, "idle": 168.0}, price=1.0), usage(B, {"down": 336.0}, price=1.0))
-    week = replace(week, cost=tuple(replace(line, owner=A) for line in week.cost))
-    found = measure_spare(week, Fleet((gauge(2.0, **model),), required), 168, {"spot"})
+    week = replace(week, cost=tuple(Line(A, line.of, line.hours) for line in week.cost))
+    found = measure_spare(facts_of(week), Fleet((gauge(2.0, **model),), required), {"spot"})
     assert found is not None
     assert found.excess_usd == pytest.approx(168.0)
     assert found.excess_cash_usd == pytest.approx(168.0)
     # of two that run one has a price, $1 an hour
     priced = usage(A, {"decode": 168.0}, price=1.0)
     free = replace(usage(A, {"decode": 168.0}, rate="", price=1.0), cost=())
-    found = measure_spare(joined(priced, free), Fleet((gauge(2.0, **model),), required), 168)
+    found = measure_spare(facts_of(joined(priced, free)), Fleet((gauge(2.0, **model),), required))
     assert found is not None
     assert found.excess_usd == pytest.approx(168.0)
     assert found.excess_cash_usd == 0.0
