@@ -15,7 +15,7 @@ from llm_serving_review.evidence.week import Week
 from llm_serving_review.figures.actions import Action, Spare, choose_actions, measure_spare
 from llm_serving_review.figures.beyond import NOT_BEYOND, Beyond, look_beyond
 from llm_serving_review.figures.change import Change, explain_change
-from llm_serving_review.figures.findings import Facts, Finding, apply_rules
+from llm_serving_review.figures.findings import Finding, apply_rules
 from llm_serving_review.figures.outlook import (
     Outlook,
     can_split,
@@ -203,11 +203,8 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
     changed = explain_change(evidence, facts, identity) if is_compared else None
     by_model = changed.by_model if changed is not None else {}
     models = tuple(replace(row, split=by_model.get(row.model_name)) for row in build_model_rows(facts, evidence.fleet))
-    rules = Facts(
-        now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached, pools, week.this, week.one_before
-    )
     usd_before = facts.sum_hours(BEFORE, "quantity = 'cost'")
-    return Review(
+    review = Review(
         settings.title,
         week,
         previous,
@@ -223,7 +220,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         now,
         earlier,
         changed,
-        apply_rules(rules),
+        (),
         tuple(
             replace(action, each=week.each, this=week.this)
             for action in choose_actions(now, unneeded, bought, offers, idle_cash, pools)
@@ -261,6 +258,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         identity_labels=identity,
         dashboards_url=settings.dashboards_url,
     )
+    return replace(review, findings=apply_rules(review))
 
 
 def _list_effect(pools: Pools | None) -> Hours:

@@ -33,8 +33,6 @@ AT_RATES = "rate in (select value from json_each(:rates))"
 NOW, BEFORE = "now", "before"
 # in the order in which each stands on those before it
 _CHAPTERS = ("counted", "totals", "tenants")
-# of `Quantity.of`: each is a column
-LABELS = tuple(dict.fromkeys(label for quantity in names.QUANTITIES for label in quantity.of))
 
 
 class FactTable:
@@ -142,31 +140,22 @@ def read_fleet(text: str) -> Where:
     return tuple(json.loads(text))
 
 
-class _Sum:
+class _Sum(list[Any]):
     """`fsum`: NULL where every value is."""
 
-    def __init__(self) -> None:
-        self._values: list[float | None] = []
-
-    def step(self, value: float | None) -> None:
-        self._values.append(value)
+    step = list.append
 
     def finalize(self) -> float | None:
-        return sum_known(self._values)
+        return sum_known(self)
 
 
-class _SumHours:
-    """`sum_hours`: NULL without any row."""
+class _SumHours(list[Any]):
+    """`sum_hours`: NULL where every value is."""
 
-    def __init__(self) -> None:
-        self._rows: list[bytes] = []
-
-    def step(self, hours: bytes | None) -> None:
-        if hours is not None:
-            self._rows.append(hours)
+    step = list.append
 
     def finalize(self) -> bytes | None:
-        return sum_packed(self._rows)
+        return sum_packed(packed for packed in self if packed is not None)
 
 
 def _times(hours: bytes, shares: bytes | None) -> bytes | None:
@@ -191,7 +180,8 @@ def _find_priced_shares(priced: bytes | None, whole: bytes | None, usd: bytes | 
 
 
 def _add_functions(db: sqlite3.Connection) -> None:
-    db.create_aggregate("fsum", 1, cast(Any, _Sum))  # its stub knows no NULL
+    # the stub knows no NULL
+    db.create_aggregate("fsum", 1, cast(Any, _Sum))
     db.create_aggregate("sum_hours", 1, cast(Any, _SumHours))
     for name, count, function in (
         ("add_up", -1, lambda *values: sum_known(values)),
