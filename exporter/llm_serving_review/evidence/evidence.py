@@ -169,12 +169,7 @@ class _Measured:
 def _find_absences(parts: Sequence[Part]) -> list[Absence]:
     """Times in which targets were not there."""
     return [
-        Absence(
-            *part.silence.who,
-            part.silence.begin,
-            part.silence.end,
-            sure=part.reason is not None,
-        )
+        Absence(*part.silence.who, part.silence.begin, part.silence.end, sure=part.reason is not None)
         for part in parts
         if _is_absence(part)
     ]

@@ -10,13 +10,7 @@ from statistics import median
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_review.evidence.past import Past, WeekSpend
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
-from llm_serving_review.figures.past_weeks import (
-    MonthToDate,
-    TrendWeek,
-    build_trend,
-    list_known_weeks,
-    sum_month,
-)
+from llm_serving_review.figures.past_weeks import MonthToDate, TrendWeek, build_trend, list_known_weeks, sum_month
 from llm_serving_review.tables.facts import BEFORE, NOW, FactTable
 from llm_serving_review.tables.sums import group_by_key
 

@@ -9,14 +9,7 @@ from typing import NamedTuple
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.render.numbers import usd
 from llm_serving_review.evidence.usage import Evidence, Owner, Usage
-from llm_serving_review.figures.matching import (
-    Compared,
-    Kind,
-    Movement,
-    find_units,
-    list_movements,
-    match_weeks,
-)
+from llm_serving_review.figures.matching import Compared, Kind, Movement, find_units, list_movements, match_weeks
 from llm_serving_review.figures.rates import Bill, GpuKinds, LastPrices, read_said_prices, split_prices, sum_bills
 from llm_serving_review.figures.split import Cell, Key, Split, add_cents, add_splits, round_splits, split_use
 from llm_serving_review.figures.totals import TOKEN_PHASES

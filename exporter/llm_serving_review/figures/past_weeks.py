@@ -23,12 +23,7 @@ BEFORE_COMMITMENTS = "before commitments"
 
 
 def describe_read_week(
-    facts: FactTable,
-    name: str,
-    paid_usd: float,
-    hours_seen: float,
-    gaps: Iterable[Gap],
-    pools_by_hour: Hours = (),
+    facts: FactTable, name: str, paid_usd: float, hours_seen: float, gaps: Iterable[Gap], pools_by_hour: Hours = ()
 ) -> WeekSpend:
     """A week of which the review read the counters. `name`: NOW or BEFORE. `pools_by_hour`: () without pools."""
     gaps, week = tuple(gaps), facts.weeks[name]

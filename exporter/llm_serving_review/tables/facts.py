@@ -43,7 +43,7 @@ class FactTable:
     ) -> None:
         """`weeks`: by NOW and BEFORE. `identity`: labels that tell fleets apart. `by_labels`: labels that the bill is split by."""
         self.weeks = {name: week for name, (week, _) in weeks.items()}
-        self._db = sqlite3.connect(":memory:", isolation_level=None)
+        self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         finalize(self, self._db.close)
         self.identity, self._by_labels = tuple(identity), tuple(by_labels)
         self._owners: dict[Owner, int] = {}
