@@ -27,7 +27,6 @@ from llm_serving_review.evidence.usage import (
     Hours,
     Line,
     Owner,
-    RateFacts,
     Usage,
     find_fleet,
 )
@@ -49,7 +48,7 @@ def read_book(reader: Reader, week: Week) -> Book:
         return _read_gauges(reader, what, week, lambda seconds: asking.over_hour(name, labels, seconds, function))
 
     reader.progress(f"{week.name}: prices, GPUs, nodes")
-    info = gauges("rates", names.RATE_INFO, ("rate", "kind", "includes_power"))
+    info = gauges("rates", names.RATE_INFO, ("rate", "kind"))
     places = gauges("nodes of targets", names.NODE_INFO, ("target", "node", *NODE_LABELS))
     budgets = gauges("the budget", names.BUDGET, (), "last_over_time")
     return Book(
@@ -62,14 +61,7 @@ def read_book(reader: Reader, week: Week) -> Book:
             if gauge.labels.get("workload")
         ),
         committed=gauges("commitments", names.COMMITTED, ("rate",)),
-        rates={
-            gauge.labels.get("rate", ""): RateFacts(
-                gauge.labels.get("rate", ""),
-                gauge.labels.get("kind", ""),
-                gauge.labels.get("includes_power") != "false",
-            )
-            for gauge in info
-        },
+        rates={gauge.label("rate"): gauge.label("kind") for gauge in info},
         budget_usd_per_month=_sum_budgets(budgets),
         places=places,
         cluster_places=_ask_cluster(reader, week) if _lack_any(places) else {},

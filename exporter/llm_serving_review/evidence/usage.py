@@ -142,14 +142,6 @@ class Gauge(Struct, frozen=True):
         return find_fleet(self.labels, identity), self.label("target")
 
 
-class RateFacts(Struct, frozen=True):
-    """What the price file says of a rate."""
-
-    name: str
-    kind: str = ""  # reserved, on_demand, spot or owned; "" where it is unknown
-    includes_power: bool = True  # whether the rate pays for electricity too
-
-
 class Book(Struct, frozen=True):
     """Prices and commitments, as they were in force."""
 
@@ -159,7 +151,8 @@ class Book(Struct, frozen=True):
     # 1 where a target belongs to a workload; labels target, workload, workload_kind, namespace
     workloads: tuple[Gauge, ...] = ()
     committed: tuple[Gauge, ...] = ()  # GPUs that are committed; label rate
-    rates: Mapping[str, RateFacts] = field(default_factory=dict)  # facts of each rate, by its name
+    # by a rate's name: reserved, on_demand, spot or owned; "" where it is unknown
+    rates: Mapping[str, str] = field(default_factory=dict)
     budget_usd_per_month: float | None = None  # the last budget that was in force; None for none
     # as `nodes`, with the labels region, zone, instance_type, provider_id: two for a node where they changed
     places: tuple[Gauge, ...] = ()
@@ -228,16 +221,6 @@ class Gap(Struct, frozen=True):
         return missing / 3600 * self.usd_per_gpu_hour
 
 
-class Absence(Struct, frozen=True):
-    """A time in which a target was not there: free, and no gap. Times are Unix seconds."""
-
-    extra: Extra  # identity labels of the target
-    target: str
-    begin: float
-    end: float | None  # when it came back; None where it did not by the end of the week
-    sure: bool = True  # whether anything shows that it was taken away
-
-
 class Evidence(Struct, frozen=True):
     """All that the review is computed from."""
 
@@ -257,7 +240,6 @@ class Evidence(Struct, frozen=True):
     missing_parts: tuple[str, ...] = ()  # what could not be read, in sentences
     memory: tuple[str, ...] = ()  # what Prometheus no longer has, in sentences; shown before all other notes
     watched_hours: float | None = None  # hours in which alert rules were evaluated; None where that is unknown
-    absences: tuple[Absence, ...] = ()  # times of both weeks in which a target was not there
     book_before: Book = Book()  # prices, GPUs, nodes and commitments of the week before
     pools: PoolBook | None = None  # commitments and nodes of the price files; None where the review has none
     tenants: TenantUsage | None = None  # what gateways counted by tenant in the week; None where none does
@@ -282,22 +264,15 @@ _Key = tuple[tuple[str, ...], str, str]
 
 
 class NodePlaces:
-    """Places by fleet, target, node and hour.
+    """Places by fleet, target, node and hour. `stated`: by node, what the price file says.
 
-    `gauges`: labels target, node and those of a place, with what tells fleets apart. A node whose labels change within an hour has two
-    of them, and counts as one: what is known of it wins over what is not.
+    A node whose labels change within an hour has two gauges, and counts as one: what is known of it wins over what is not.
     """
 
-    def __init__(
-        self,
-        gauges: Iterable[Gauge],
-        identity: Sequence[str],
-        stated: Mapping[str, NodePlace] | None = None,
-        of_cluster: Mapping[tuple[Extra, str], NodePlace] | None = None,
-    ) -> None:
-        self._identity, self._stated, self._of_cluster = tuple(identity), stated or {}, of_cluster or {}
+    def __init__(self, book: Book, identity: Sequence[str], stated: Mapping[str, NodePlace] | None = None) -> None:
+        self._identity, self._stated, self._of_cluster = tuple(identity), stated or {}, book.cluster_places
         self._said: dict[_Key, list[tuple[NodePlace, Gauge]]] = {}
-        for gauge in gauges:
+        for gauge in book.places:
             labels = gauge.labels
             place = NodePlace(*(labels.get(name, "") for name in NODE_LABELS))
             if place != NOWHERE:

@@ -12,7 +12,7 @@ from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, RateKind
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.render.numbers import hours as write_hours
 from llm_serving_exporter.render.numbers import usd
-from llm_serving_review.evidence.usage import Book, Gap, Hours, NodePlaces, Usage
+from llm_serving_review.evidence.usage import Book, Gap, Hours, Usage
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
 from llm_serving_review.figures.metered_hours import MeteredHour, measure_metered_hours
 from llm_serving_review.figures.outlook import Seen
@@ -131,7 +131,7 @@ def measure_pools(
     """
     if stated is None or not stated.pools:
         return None
-    pieces = meter_hours(usage, book, week, stated, identity)
+    pieces = measure_metered_hours(usage, book, week, identity, stated)
     at_rate = [one for one in pieces if one.rate == RATE and one.gpu_hours > 0]
     uses: dict[float, list[OpenUse]] = {}
     for one in at_rate:
@@ -198,15 +198,6 @@ def note_pools(usage: Usage, pools: Pools | None, stated: PoolBook | None) -> tu
     return (
         f"{usd(metered)} are metered at the rate pool, at the uncommitted price: no pool was taken off them. {why}",
     )
-
-
-def meter_hours(
-    usage: Usage, book: Book, week: Week, stated: PoolBook | None, identity: Sequence[str]
-) -> tuple[MeteredHour, ...]:
-    """Every piece of the week's GPU time, with what price files say of nodes. What bills are compared with where there are no pools."""
-    nodes = dict(stated.nodes) if stated is not None else {}
-    places = NodePlaces(book.places, identity, nodes, book.cluster_places)
-    return measure_metered_hours(usage, book, week, identity, places)
 
 
 class _Sums(Struct):

@@ -32,18 +32,16 @@ from llm_serving_review.tables.sums import group_by_key, sum_by_key
 _LOST_AT_EDGES = 0.05
 # of a GPU: what adding up a week of hours leaves behind the point
 _ROUNDING = 1e-6
-# a GPU at such a rate that is given back is paid for no more
-_CASH = (RateKind.ON_DEMAND, RateKind.SPOT)
 
 
 def find_cash_rates(book: Book) -> frozenset[str]:
-    """Rates that are paid by the hour. A rate of unknown kind is not one of them."""
-    return frozenset(rate.name for rate in book.rates.values() if rate.kind in _CASH)
+    """Rates that are paid by the hour: a GPU that is given back is paid for no more. A rate of unknown kind is not one of them."""
+    return find_rates_of_kind(book, RateKind.ON_DEMAND, RateKind.SPOT)
 
 
-def find_rates_of_kind(book: Book, kind: RateKind) -> frozenset[str]:
-    """Names of the rates of a kind."""
-    return frozenset(rate.name for rate in book.rates.values() if rate.kind == kind)
+def find_rates_of_kind(book: Book, *kinds: RateKind) -> frozenset[str]:
+    """Names of the rates of these kinds."""
+    return frozenset(rate for rate, kind in book.rates.items() if kind in kinds)
 
 
 def find_gpu_kinds(book: Book, identity: Sequence[str]) -> dict[tuple[Where, str, str], set[str]]:

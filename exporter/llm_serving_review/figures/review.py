@@ -29,7 +29,6 @@ from llm_serving_review.figures.pool_hours import PoolCash, sum_moves
 from llm_serving_review.figures.pools import Pools, measure_pools, note_pools, sum_effect, sum_effect_seen
 from llm_serving_review.figures.rates import (
     Commitment,
-    Steady,
     find_cash_rates,
     find_rates_of_kind,
     find_steady_load,
@@ -99,7 +98,6 @@ class Review(Struct, frozen=True):
     outlook: Outlook | None  # the month at this week's rate; None without a cost
     spare: Spare | None  # replicas beyond need; None without the rule pack's records
     commitments: tuple[Commitment, ...]  # by fleet and rate
-    steady: tuple[Steady, ...]  # on-demand GPUs that a reserved rate would make cheaper
     attainments: tuple[Attainment, ...]  # by objective
     alerts: AlertSums | None  # what fired; None where that is unknown
     checks: tuple[CheckRow, ...]  # by model and check, the worst first; () without the rule pack's verdicts
@@ -231,7 +229,6 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         ahead,
         unneeded,
         bought,
-        offers,
         reached,
         fired,
         sum_checks(evidence.fleet, week),

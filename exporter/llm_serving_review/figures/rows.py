@@ -137,7 +137,7 @@ def build_invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -
     rows = [
         InvoiceRow(
             rate,
-            book.rates[rate].kind if rate in book.rates else "",
+            book.rates.get(rate, ""),
             gpu,
             seconds.get((rate, gpu), 0.0) / 3600,
             usd.get((rate, gpu), 0.0),

@@ -113,10 +113,8 @@ class Totals(Struct, frozen=True):
     energy_usd: float | None = None  # electricity that the GPU rates do not include
     carbon_kg: float | None = None  # kilograms of CO2 equivalent
     savings_usd: float | None = None  # GPU time that the prefix cache saved
-    # by phase, with idle and down time borne by the tokens of the same target
+    # by phase, with idle and down time borne by the tokens of the same target; what no token bears is in neither
     allocated_usd: Mapping[str, float] = field(default_factory=dict)
-    # cost that no token bears, because its target did neither phase, or counts no tokens of it
-    tokenless_usd: float = 0.0
     # of engines whose tokens, prompt as sent and generated, are counted; None where that is all of them
     counted: Counted | None = None
     # `usd_by_phase` of engines whose tokens of that phase are counted; None where that is all of them

@@ -5,27 +5,25 @@ create view summand as
         coalesce(c.requests, 0) as requests, coalesce(c.cached, 0) as cached
     from member join line using (owner) left join counting as c on c.owner = line.owner and c.week = line.week;
 
--- Cost by owner, with idle and down time borne by the tokens of the same owner; phase is '' for what no token bears.
+-- Cost by owner, with idle and down time borne by the tokens of the same owner; not of owners that did neither phase, or count no tokens of
+-- it.
 create view borne as
     with
     by_phase as (
-        select section, item, week, owner, phase, prefill, decode, fsum(total) as usd
+        select section, item, week, owner, phase, prefill as counts_prefill, decode as counts_decode, fsum(total) as usd
         from summand where quantity = 'cost' group by section, item, week, owner, phase
     ),
     by_owner as (
         select
-            section, item, week, prefill as counts_prefill, decode as counts_decode, fsum(usd) as usd,
+            section, item, week, counts_prefill, counts_decode, fsum(usd) as usd,
             coalesce(max(usd) filter (where phase = 'prefill'), 0.0) as prefill,
             coalesce(max(usd) filter (where phase = 'decode'), 0.0) as decode
-        from by_phase group by section, item, week, owner
+        from by_phase group by section, item, week, owner having prefill + decode > 0
     )
-    select section, item, week, iif(counts_prefill, 'prefill', '') as phase, prefill * usd / (prefill + decode) as usd
-    from by_owner where prefill + decode > 0
+    select section, item, week, 'prefill' as phase, prefill * usd / (prefill + decode) as usd
+    from by_owner where counts_prefill
     union all
-    select section, item, week, iif(counts_decode, 'decode', ''), decode * usd / (prefill + decode)
-    from by_owner where prefill + decode > 0
-    union all
-    select section, item, week, '', usd from by_owner where prefill + decode <= 0;
+    select section, item, week, 'decode', decode * usd / (prefill + decode) from by_owner where counts_decode;
 
 -- `Totals`; what is "all" is 1 where every engine's tokens are counted, or NULL without any.
 create view totals as
@@ -69,8 +67,7 @@ create view totals as
         select
             section, item, week,
             fsum(usd) filter (where phase = 'prefill') as prefill,
-            fsum(usd) filter (where phase = 'decode') as decode,
-            fsum(usd) filter (where phase = '') as nobody
+            fsum(usd) filter (where phase = 'decode') as decode
         from borne group by section, item, week
     )
     select
@@ -79,8 +76,7 @@ create view totals as
             "gpu_hours_by_state.busy", "gpu_hours_by_state.idle", "gpu_hours_by_state.down", "gpu_hours_by_state.unknown"
         ) as gpu_hours,
         coalesce(bearing.prefill, 0.0) as "allocated_usd.prefill",
-        coalesce(bearing.decode, 0.0) as "allocated_usd.decode",
-        coalesce(nobody, 0.0) as tokenless_usd
+        coalesce(bearing.decode, 0.0) as "allocated_usd.decode"
     from sums left join bearing using (section, item, week);
 
 -- `Attainment`, over all models.

@@ -17,7 +17,6 @@ from llm_serving_review.evidence.usage import (
     Hours,
     Line,
     Owner,
-    RateFacts,
     Usage,
 )
 from llm_serving_review.evidence.week import Week, parse_week, week_before
@@ -119,7 +118,7 @@ def fleet_of(models: int, teams: int, gaps: int, name: str = "model") -> Evidenc
             prices=tuple(prices),
             nodes=tuple(nodes),
             committed=(gauge(float(models), rate=f"{name}-rate"),),
-            rates={f"{name}-rate": RateFacts(f"{name}-rate", "reserved")},
+            rates={f"{name}-rate": "reserved"},
             budget_usd_per_month=1000.0,
         ),
         fleet=Fleet(

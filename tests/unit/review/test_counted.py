@@ -203,8 +203,8 @@ def test_other_quotients_have_one_set_of_engines_too() -> None:
     for read in (lambda sums: sums.cached_ratio, lambda sums: sums.usd_per_request, lambda sums: sums.busy_usd_per_million("prefill"),
                  lambda sums: sums.allocated_usd_per_million("prefill")):  # fmt: skip
         assert read(both) == pytest.approx(read(alone))
-    # what no token bears is not lost
-    assert sum(both.allocated_usd.values()) + both.tokenless_usd == pytest.approx(both.usd)
+    # of the other one's prompts no token bears the cost
+    assert sum(both.allocated_usd.values()) == pytest.approx((both.usd or 0.0) - COST["prefill"])
     assert both.requests_share == pytest.approx(0.5)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.evidence.context import join_minutes
-from llm_serving_review.evidence.usage import Book, Episode, Fleet, Gap, Line, RateFacts, Usage
+from llm_serving_review.evidence.usage import Book, Episode, Fleet, Gap, Line, Usage
 from llm_serving_review.figures.actions import measure_spare
 from llm_serving_review.figures.rates import find_steady_load, measure_commitments, sum_unused_usd_seen
 from llm_serving_review.figures.review import build_review
@@ -39,12 +39,12 @@ def test_idle_time_is_borne_by_the_tokens_target_by_target() -> None:
     assert found.allocated_usd == {"prefill": pytest.approx(25.0), "decode": pytest.approx(65.0)}
     assert found.busy_usd_per_million("prefill") == pytest.approx(7.5)
     assert found.allocated_usd_per_million("decode") == pytest.approx(32.5)
-    assert sum(found.allocated_usd.values()) + found.tokenless_usd == pytest.approx(found.usd)
+    assert sum(found.allocated_usd.values()) == pytest.approx(found.usd)
 
 
 def test_targets_without_tokens_are_borne_by_nobody() -> None:
     week = joined(usage(A, {"decode": 30.0}, 0.0, 1e6), usage(B, {"idle": 40.0}))
-    assert totals_of(week).tokenless_usd == pytest.approx(40.0)
+    assert sum(totals_of(week).allocated_usd.values()) == pytest.approx(30.0)
 
 
 def test_what_nothing_says_is_none_and_not_0() -> None:
@@ -185,7 +185,7 @@ def test_fleets_with_the_same_names_are_two() -> None:
             gauge(1.0, **identity, gpu_name="A100", cluster="there"),
         ),
         committed=(gauge(1.0, rate="r", cluster="here"), gauge(2.0, rate="r", cluster="there")),
-        rates={"r": RateFacts("r", "reserved")},
+        rates={"r": "reserved"},
     )
     week = joined(
         usage(here, {"idle": 3 * 84.0}, rate="r", price=3.0), usage(there, {"idle": 168.0}, rate="r", price=1.0)
@@ -205,7 +205,7 @@ def test_unused_commitments_are_in_the_month_and_owned_ones_not_in_what_pays_a_p
     book = Book(
         prices=(gauge(2.0, target="a:8000", gpu_name="H100", rate="ours"),),
         committed=(gauge(2.0, rate="ours"), gauge(1.0, rate="elsewhere")),
-        rates={"ours": RateFacts("ours", "owned")},
+        rates={"ours": "owned"},
     )
     week = usage(A, {"prefill": 168.0, "decode": 168.0}, 8e6, 2e6, rate="ours")
     price = ApiPrice("api", 73.0, 73.0, 73.0)
@@ -232,7 +232,7 @@ def test_steady_gpus_are_those_of_the_quietest_hour() -> None:
         gauge(2.5, target="b:8000", gpu_name="H100", rate="res"),
         gauge(1.0, target="c:8000", gpu_name="A100", rate="res"),
     )
-    rates = {"od": RateFacts("od", "on_demand"), "res": RateFacts("res", "reserved")}
+    rates = {"od": "on_demand", "res": "reserved"}
     (found,) = find_steady_load(Usage(gpu_seconds=(line,)), Book(prices=prices, rates=rates), 168)
     assert (found.gpus, found.rate, found.usd) == (2.0, "res", 2 * 1.5 * 168)
     # hours of which nothing is known have no saving
