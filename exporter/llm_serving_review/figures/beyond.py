@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from math import fsum
 from statistics import median
@@ -79,10 +79,11 @@ def find_unusual_days(facts: FactTable, known: Sequence[WeekSpend]) -> tuple[Unu
         for one in known
         if one is not own and not one.week.is_span and one.hours_seen >= _MOSTLY * one.week.length_hours
     ]
+    days, past = _measure_days(own), [_measure_days(one) for one in others]
     found = [
         (day, measure, value, usual)
-        for measure, read in _READERS.items()
-        for day, value, usual in _find_unlike(_read_days(own, read), [_read_days(one, read) for one in others])
+        for measure, of_week in days.items()
+        for day, value, usual in _find_unlike(of_week, [one[measure] for one in past])
     ]
     first: dict[int, UnusualDay] = {}
     for day, measure, value, usual in sorted(found, key=lambda one: (one[0], list(Measure).index(one[1]))):
@@ -92,39 +93,20 @@ def find_unusual_days(facts: FactTable, known: Sequence[WeekSpend]) -> tuple[Unu
     return tuple(first.values())[:SHOWN]
 
 
-def _read_spend(usd: float, tokens: float | None) -> float | None:
-    return usd
-
-
-def _read_tokens(usd: float, tokens: float | None) -> float | None:
-    return tokens
-
-
-def _read_unit_cost(usd: float, tokens: float | None) -> float | None:
-    return usd / tokens * 1e6 if tokens else None
-
-
-_READERS: dict[Measure, Callable[[float, float | None], float | None]] = {
-    Measure.SPEND: _read_spend,
-    Measure.UNIT_COST: _read_unit_cost,
-    Measure.TOKENS: _read_tokens,
-}
-
-
-def _read_days(of: WeekSpend, read: Callable[[float, float | None], float | None]) -> dict[int, float]:
+def _measure_days(of: WeekSpend) -> dict[Measure, dict[int, float]]:
     """The days of a week of which every hour is known, by their number."""
-    values: dict[int, float] = {}
+    spend = _sum_days(of, of.usd_by_hour)
     # a unit cost has both sides of the same engines
-    sums = _sum_days(of, (read is _read_unit_cost and of.counted_usd_by_hour) or of.usd_by_hour)
-    counted = [tokens for _, tokens in sums.values() if tokens]
-    least = _LEAST_TOKENS * median(counted) if counted else 0.0
-    for day, (usd, tokens) in sums.items():
-        if read is _read_unit_cost and (tokens or 0.0) < least:
-            continue
-        value = read(usd, tokens)
-        if value is not None:
-            values[day] = value
-    return values
+    counted = _sum_days(of, of.counted_usd_by_hour or of.usd_by_hour)
+    some = [tokens for _, tokens in counted.values() if tokens]
+    least = _LEAST_TOKENS * median(some) if some else 0.0
+    return {
+        Measure.SPEND: {day: usd for day, (usd, _) in spend.items()},
+        Measure.UNIT_COST: {
+            day: usd / tokens * 1e6 for day, (usd, tokens) in counted.items() if tokens and tokens >= least
+        },
+        Measure.TOKENS: {day: tokens for day, (_, tokens) in spend.items() if tokens is not None},
+    }
 
 
 def _sum_days(of: WeekSpend, usd_by_hour: Mapping[int, float]) -> dict[int, tuple[float, float | None]]:

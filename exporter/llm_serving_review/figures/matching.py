@@ -300,24 +300,16 @@ def list_movements(compared: Compared) -> tuple[Movement, ...]:
 
 def _list_came_and_went(compared: Compared) -> Iterable[Movement]:
     evidence = compared.evidence
-    for week, of, matched, kind in (
-        (evidence.week, evidence.usage, compared.matched[1], Kind.CAME),
-        (evidence.previous, evidence.usage_before, compared.matched[0], Kind.WENT),
-    ):
-        sums = sum_by_key((compared.units.unit_of(owner), usd) for owner, usd in matched.alone_usd.items())
-        other = evidence.usage_before if kind == Kind.CAME else evidence.usage
-        there = find_spans(other, compared.units)
-        own = find_spans(of, compared.units)
-        for unit, usd in sums.items():
-            if usd < _LEAST_USD:
-                continue
-            if kind == Kind.CAME:
-                first = there.get(unit, own[unit])[0]
-                detail = f"since {_write_hour(evidence.week if unit not in there else evidence.previous, first)}"
-            else:
-                last = there.get(unit, own[unit])[1]
-                detail = f"until {_write_hour(evidence.week if unit in there else week, last, end=True)}"
-            yield Movement(kind, unit.name, unit.model_name, detail, usd if kind == Kind.CAME else -usd)
+    weeks = evidence.previous, evidence.week
+    spans = [find_spans(usage, compared.units) for usage in (evidence.usage_before, evidence.usage)]
+    for index, kind, since in ((1, Kind.CAME, "since"), (0, Kind.WENT, "until")):
+        alone = compared.matched[index].alone_usd
+        for unit, usd in sum_by_key((compared.units.unit_of(owner), usd) for owner, usd in alone.items()).items():
+            if usd >= _LEAST_USD:
+                # a unit of both weeks came in the one before, or went in this one
+                at = 1 - index if unit in spans[1 - index] else index
+                hour = _write_hour(weeks[at], spans[at][unit][1 - index], end=kind == Kind.WENT)
+                yield Movement(kind, unit.name, unit.model_name, f"{since} {hour}", usd if index else -usd)
 
 
 def _list_changes(compared: Compared) -> Iterable[Movement]:

@@ -219,15 +219,11 @@ def sum_alerts(
 
 
 def _average_bandwidth(fleet: Fleet, model: str) -> float | None:
-    for source in _BANDWIDTH_SOURCES:
-        mean = _average(
-            gauge
-            for gauge in fleet.bandwidth
-            if gauge.labels.get("model_name") == model and gauge.labels.get("source") == source
-        )
-        if mean is not None:
-            return mean
-    return None
+    of_model = group_by_key(
+        (gauge.label("source"), gauge) for gauge in fleet.bandwidth if gauge.label("model_name") == model
+    )
+    means = (_average(of_model.get(source, ())) for source in _BANDWIDTH_SOURCES)
+    return next(drop_unknown(means), None)
 
 
 def _average(gauges: Iterable[Gauge]) -> float | None:
