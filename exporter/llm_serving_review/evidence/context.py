@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import pairwise
 from math import fsum
 
 from llm_serving_exporter.catalogue import cost as series
@@ -164,17 +165,12 @@ def join_minutes(series: Iterable[Series], identity: Iterable[str]) -> list[Epis
     for labels, points in series:
         minutes.setdefault(tuple(sorted(labels.items())), []).extend(at for at, _ in points)
     found = []
-    for key, moments in minutes.items():
-        labels = dict(key)
-        begin = last = None
-        for at in sorted(moments):
-            if begin is not None and last is not None and at - last > _SAME_EPISODE_SECONDS:
-                found.append(_make_episode(labels, begin, last, identity))
-                begin = None
-            begin = at if begin is None else begin
-            last = at
-        if begin is not None and last is not None:
-            found.append(_make_episode(labels, begin, last, identity))
+    for key, unordered in minutes.items():
+        moments = sorted(unordered)
+        breaks = [at for at, (a, b) in enumerate(pairwise(moments), 1) if b - a > _SAME_EPISODE_SECONDS]
+        for first, end in pairwise((0, *breaks, len(moments))):
+            if first < end:
+                found.append(_make_episode(dict(key), moments[first], moments[end - 1], identity))
     return sorted(found, key=lambda episode: (episode.begin, episode.alert, episode.what))
 
 

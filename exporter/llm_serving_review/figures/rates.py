@@ -125,7 +125,7 @@ class _OnDemandLoad:
     """GPU time that is paid on demand, hour by hour, for commitments that stand unused."""
 
     def __init__(self, usage: Usage, book: Book, hours: int, identity: Sequence[str]) -> None:
-        self._kinds, self._hours = find_gpu_kinds(book, identity), hours
+        self._kinds = find_gpu_kinds(book, identity)
         rates = find_rates_of_kind(book, RateKind.ON_DEMAND)
 
         def sum_kinds(lines: Iterable[Line], unit: float) -> dict[tuple[Where, frozenset[str]], list[float]]:
