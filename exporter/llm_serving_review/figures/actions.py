@@ -12,7 +12,7 @@ from llm_serving_exporter.render.numbers import amount, hours, percent, usd
 from llm_serving_review.evidence.context import LEAST_SHARE, find_gauge_key
 from llm_serving_review.evidence.usage import Fleet, Hours
 from llm_serving_review.figures.pool_hours import PoolCash, Slot
-from llm_serving_review.figures.pools import Pools
+from llm_serving_review.figures.pools import NO_POOLS, Pools
 from llm_serving_review.figures.rates import Commitment, Steady
 from llm_serving_review.figures.totals import Totals, ratio
 from llm_serving_review.tables.facts import AT_RATES, NOW, OF_MODEL, FactTable, name_model
@@ -141,10 +141,8 @@ def _move_load(name: str, gpu_hours: float, worth: float) -> Action:
     return Action(f"Move on-demand load onto the unused GPUs of “{shorten_name(name)}”", why, worth, Kind.CASH)
 
 
-def list_pool_actions(pools: Pools | None) -> list[Action]:
+def list_pool_actions(pools: Pools) -> list[Action]:
     """What to do about pools that were not used, the most of it first moved load that is paid on demand."""
-    if pools is None:
-        return []
     moved = {one.pool: one for one in pools.moves}
     found = [_move_load(one.pool, one.gpu_hours, one.usd) for one in pools.moves]
     for row in pools.rows:
@@ -175,7 +173,7 @@ def choose_actions(
     commitments: tuple[Commitment, ...],
     steady: tuple[Steady, ...],
     idle_cash_usd: float,
-    pools: Pools | None = None,
+    pools: Pools = NO_POOLS,
 ) -> tuple[Action, ...]:
     """Chooses the actions that are worth most, the largest first; at most `SHOWN`. They may overlap (an idle replica that is removed is no
     longer idle), so they are never added up.

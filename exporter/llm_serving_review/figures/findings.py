@@ -10,6 +10,7 @@ from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd
 from llm_serving_review.figures.change import write_causes
+from llm_serving_review.figures.pools import NO_POOLS
 from llm_serving_review.figures.rows import ModelRow
 from llm_serving_review.figures.totals import change, say_counted
 
@@ -129,8 +130,7 @@ def _commitment(review: Review) -> str | None:
 
 def _pool(review: Review) -> str | None:
     """A pool that was paid for and not used."""
-    rows = review.pools.rows if review.pools is not None else ()
-    unused = [row for row in rows if row.unused_usd > 0.05 * row.committed_usd]
+    unused = [row for row in (review.pools or NO_POOLS).rows if row.unused_usd > 0.05 * row.committed_usd]
     if not unused:
         return None
     row = max(unused, key=lambda one: one.unused_usd)

@@ -7,7 +7,6 @@ from datetime import date, datetime, timedelta
 from math import fsum
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.cost import RateKind
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_review.evidence.past import WEEKS, Past, Source, WeekSpend, list_weeks_before, mark_hours
 from llm_serving_review.evidence.usage import Gap, Hours, Usage
@@ -88,8 +87,9 @@ def list_known_weeks(week: Week, past: Past, read: Sequence[WeekSpend]) -> tuple
 
 def describe_recorded_week(week: Week, usage: Usage, identity: Sequence[str] = ()) -> WeekSpend:
     """A week as the hourly records have it: without prices, commitments and gaps."""
-    found = _describe(FactTable({NOW: (week, usage)}, identity), NOW, Source.RECORDS)
-    before_pools = any(line.of[1:2] == (RateKind.POOL.value,) and line.total for line in usage.cost)
+    facts = FactTable({NOW: (week, usage)}, identity)
+    found = _describe(facts, NOW, Source.RECORDS)
+    before_pools = facts.sum_total(NOW, "quantity = 'cost' and rate = 'pool'")
     mark = BEFORE_COMMITMENTS if before_pools else "without unused commitments"
     return replace(found, marks=(mark, *found.marks))
 

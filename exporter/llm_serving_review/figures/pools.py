@@ -29,6 +29,7 @@ from llm_serving_review.figures.pool_hours import (
     order_pools,
 )
 from llm_serving_review.figures.rates import Commitment, find_rates_of_kind
+from llm_serving_review.tables.facts import NOW, FactTable
 from llm_serving_review.tables.sums import group_by_key, sum_by_key
 
 RATE = RateKind.POOL.value
@@ -114,6 +115,10 @@ class Pools(Struct, frozen=True):
         return self.committed_usd - self.uncommitted_usd
 
 
+# where the price files state none that is in force
+NO_POOLS = Pools((), (), (), ())
+
+
 def measure_pools(
     usage: Usage,
     book: Book,
@@ -172,24 +177,17 @@ def measure_pools(
     )
 
 
-def sum_effect(pools: Pools | None) -> float:
-    """What is to be added to the metered GPU time; 0 without pools."""
-    return 0.0 if pools is None else pools.effect_usd
-
-
-def sum_effect_seen(pools: Pools | None, seen: Seen, begins: int) -> float:
-    """The same in the part of the week that is seen: what is committed in hours of a gap belongs to those as much as to the others."""
+def sum_effect_seen(pools: Pools, seen: Seen, begins: int) -> float:
+    """`effect_usd` in the part of the week that is seen: what is committed in hours of a gap belongs to those as much as to the others."""
     known = seen.of - begins
-    if pools is None or known <= 0:
-        return 0.0
-    return pools.committed_usd * min(1.0, seen.hours / known) - pools.uncommitted_usd
+    return 0.0 if known <= 0 else pools.committed_usd * min(1.0, seen.hours / known) - pools.uncommitted_usd
 
 
-def note_pools(usage: Usage, pools: Pools | None, stated: PoolBook | None) -> tuple[str, ...]:
+def note_pools(facts: FactTable, pools: Pools | None, stated: PoolBook | None) -> tuple[str, ...]:
     """What a reader has to know, in sentences."""
     if pools is not None:
         return pools.notes
-    metered = fsum(line.total for line in usage.cost if line.of[1] == RATE)
+    metered = facts.sum_total(NOW, "quantity = 'cost' and rate = :rate", rate=RATE)
     if not metered:
         return ()
     why = "Name the price file in the settings (price_file) or by --price-file."

@@ -26,7 +26,7 @@ from llm_serving_review.figures.outlook import (
 )
 from llm_serving_review.figures.past_weeks import describe_read_week
 from llm_serving_review.figures.pool_hours import PoolCash, sum_moves
-from llm_serving_review.figures.pools import Pools, measure_pools, note_pools, sum_effect, sum_effect_seen
+from llm_serving_review.figures.pools import NO_POOLS, Pools, measure_pools, note_pools, sum_effect_seen
 from llm_serving_review.figures.rates import (
     Commitment,
     find_cash_rates,
@@ -166,32 +166,32 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         )
         pools_before = measure_pools(
             evidence.usage_before, evidence.book_before, previous, evidence.pools, identity, gaps_before, evidence.begins_before
-        )  # fmt: skip
+        ) or NO_POOLS  # fmt: skip
         paid_before = (
-            earlier.usd + sum_unused_usd(bought_before) + (earlier.energy_usd or 0.0) + sum_effect(pools_before)
+            earlier.usd + sum_unused_usd(bought_before) + (earlier.energy_usd or 0.0) + pools_before.effect_usd
         )
-        effect = _list_effect(pools_before)
+        effect = pools_before.effect_by_hour
         read.append(describe_read_week(facts, BEFORE, paid_before, before.hours, gaps_before, effect))
     by_the_hour, owned = find_cash_rates(book), find_rates_of_kind(book, RateKind.OWNED)
     bought = measure_commitments(usage, book, week, identity, gaps)
     pools = measure_pools(usage, book, week, evidence.pools, identity, gaps, evidence.begins, bought)
-    pool_cash = PoolCash(pools.uses if pools is not None else (), week, identity)
+    applied = pools or NO_POOLS
+    pool_cash = PoolCash(applied.uses, week, identity)
     unneeded = measure_spare(facts, evidence.fleet, by_the_hour, pool_cash)
-    promised = sum_moves(pools.moves) if pools is not None else {}
-    offers = find_steady_load(usage, book, count, bought, identity, promised)
+    offers = find_steady_load(usage, book, count, bought, identity, sum_moves(applied.moves))
     owned_usd = facts.sum_total(NOW, f"quantity = 'cost' and {AT_RATES}", rates=json.dumps([*owned])) or 0.0
     idle_cash = facts.sum_total(NOW, f"phase = 'idle' and {AT_RATES}", rates=json.dumps([*by_the_hour])) or 0.0
     idle_cash += pool_cash.limit(pool_cash.sum_cost(facts.lines(NOW, "cost", "phase = 'idle'")))
     part = there.hours / there.of
     owned_usd += sum_unused_usd_seen((one for one in bought if one.rate in owned), part)
-    beside = sum_unused_usd_seen(bought, part) + sum_effect_seen(pools, there, evidence.begins)
+    beside = sum_unused_usd_seen(bought, part) + sum_effect_seen(applied, there, evidence.begins)
     ahead = project_month(now, there, book.budget_usd_per_month, settings, owned_usd, beside)
     reached = measure_attainments(facts, settings.objectives)
     fired = None if evidence.episodes is None else sum_alerts(evidence.episodes, week, evidence.watched_hours)
     invoice = build_invoice_rows(usage, book, identity)
-    paid = sum_invoice(invoice, bought, now.energy_usd) + sum_effect(pools)
+    paid = sum_invoice(invoice, bought, now.energy_usd) + applied.effect_usd
     if now.usd is not None:
-        read.append(describe_read_week(facts, NOW, paid, there.hours, gaps, _list_effect(pools)))
+        read.append(describe_read_week(facts, NOW, paid, there.hours, gaps, applied.effect_by_hour))
     beyond = look_beyond(facts, past, read, book.budget_usd_per_month)
     if refused:
         # what stands on the week before stands further up
@@ -211,7 +211,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
             *evidence.memory,
             *refused,
             *note_gaps(evidence, now),
-            *note_pools(usage, pools, evidence.pools),
+            *note_pools(facts, pools, evidence.pools),
             *evidence.notes,
         ),
         evidence.missing_parts,
@@ -221,7 +221,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         (),
         tuple(
             replace(action, each=week.each, this=week.this)
-            for action in choose_actions(now, unneeded, bought, offers, idle_cash, pools)
+            for action in choose_actions(now, unneeded, bought, offers, idle_cash, applied)
         ),
         models,
         build_label_rows(facts, settings.by_labels),
@@ -245,7 +245,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
             usd_before,
             facts.sum_hours(NOW, "quantity = 'prompt_tokens'"),
             facts.sum_hours(NOW, "quantity = 'decode_tokens'"),
-            _list_effect(pools),
+            applied.effect_by_hour,
         ),
         fsum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
         pools,
@@ -256,10 +256,6 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         dashboards_url=settings.dashboards_url,
     )
     return replace(review, findings=apply_rules(review))
-
-
-def _list_effect(pools: Pools | None) -> Hours:
-    return () if pools is None else pools.effect_by_hour
 
 
 def sum_by_day(hours: Hours, week: Week) -> tuple[float | None, ...]:
