@@ -73,6 +73,12 @@ def unpack(packed: bytes) -> Hours:
     return tuple([value if value == value else None for value in array("d", packed)])
 
 
+def total_packed(packed: bytes) -> float:
+    """The sum of the known hours."""
+    total = fsum(values := array("d", packed))
+    return total if total == total else fsum(value for value in values if value == value)
+
+
 def sum_packed(rows: Iterable[bytes]) -> bytes | None:
     """The sum in each hour, unknown in hours without any value; None without any row."""
     sums = array("d", map(fsum, columns := list(zip(*(array("d", row) for row in rows), strict=True))))
@@ -94,8 +100,8 @@ class Line:
     total: float = dataclasses.field(compare=False)
 
     def __init__(self, owner: Owner, of: tuple[str, ...], hours: Hours) -> None:
-        known = fsum(value for value in hours if value is not None)
-        for name, value in (("owner", owner), ("of", of), ("packed", pack(hours)), ("total", known)):
+        packed = pack(hours)
+        for name, value in (("owner", owner), ("of", of), ("packed", packed), ("total", total_packed(packed))):
             object.__setattr__(self, name, value)
 
     @property

@@ -14,14 +14,25 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import fsum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 from weakref import finalize
 
 from llm_serving_review.evidence import names
 from llm_serving_review.evidence.context import ModelKey
-from llm_serving_review.evidence.usage import Extra, Hours, Line, Owner, Usage, Where, pack, sum_packed, unpack
+from llm_serving_review.evidence.usage import (
+    Extra,
+    Hours,
+    Line,
+    Owner,
+    Usage,
+    Where,
+    pack,
+    sum_packed,
+    total_packed,
+    unpack,
+)
 from llm_serving_review.evidence.week import Week
 from llm_serving_review.tables.sums import sum_known
 
@@ -45,7 +56,7 @@ class FactTable:
         self.weeks = {name: week for name, (week, _) in weeks.items()}
         self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         finalize(self, self._db.close)
-        self.identity, self._by_labels = tuple(identity), tuple(by_labels)
+        self.identity, self._by_labels = tuple(identity), tuple(dict.fromkeys(by_labels))
         self._owners: dict[Owner, int] = {}
         _add_functions(self._db)
         self._run("schema")
@@ -158,11 +169,16 @@ class _SumHours(list[Any]):
         return sum_packed(packed for packed in self if packed is not None)
 
 
+@lru_cache(maxsize=8)
+def _pack_ones(length: int) -> bytes:
+    return pack((1.0,) * (length // 8))
+
+
 def _times(hours: bytes, shares: bytes | None) -> bytes | None:
     """Hour by hour; unknown where the share is 0."""
     if shares is None:
         return None
-    if shares == pack((1.0,) * (len(shares) // 8)):
+    if shares == _pack_ones(len(shares)):
         return hours
     both = zip(unpack(hours), unpack(shares), strict=True)
     return pack(None if value is None or not share else value * share for value, share in both)
@@ -170,6 +186,8 @@ def _times(hours: bytes, shares: bytes | None) -> bytes | None:
 
 def _find_priced_shares(priced: bytes | None, whole: bytes | None, usd: bytes | None) -> bytes | None:
     """The share of GPU time that has a price, by hour: 1 where only the cost is known, 0 where there is no price. NULL where all are 0."""
+    if priced and priced == whole and all(unpack(priced)):
+        return _pack_ones(len(priced))
     some = whole or usd
     nothing = (None,) * len(unpack(some)) if some else ()
     columns = (unpack(hours) if hours else nothing for hours in (priced, whole, usd))
@@ -186,7 +204,7 @@ def _add_functions(db: sqlite3.Connection) -> None:
     for name, count, function in (
         ("add_up", -1, lambda *values: sum_known(values)),
         ("times", 2, _times),
-        ("total_of", 1, lambda hours: fsum(value for value in unpack(hours) if value is not None)),
+        ("total_of", 1, total_packed),
         ("priced_shares", 3, _find_priced_shares),
     ):
         db.create_function(name, count, function, deterministic=True)
