@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from math import fsum
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -23,7 +24,8 @@ from llm_serving_review.tables.sums import group_by_key, sum_by_key
 
 _COMPARED = ("cost", "gpu_seconds", "prefill_tokens", "decode_tokens")
 
-Shares = list[float]
+# of an owner by hour: whether it is known, and how much of it is compared; None for all of it
+Share = tuple[list[bool], list[float]] | None
 
 
 class Unit(NamedTuple):
@@ -88,24 +90,21 @@ def match_weeks(evidence: Evidence, before: Usage, after: Usage, units: Units) -
     found = []
     for index in (0, 1):
 
-        def known(owner: Owner, index: int = index) -> list[bool]:
-            place = owner.place(units.identity)
-            return [
+        @cache
+        def share(owner: Owner, index: int = index) -> Share:
+            unit, place, hours = units.unit_of(owner), owner.place(units.identity), other[index]
+            seen = [
                 not (unknown[index](place, hour) or (there is not None and unknown[1 - index](place, there)))
-                for hour, there in enumerate(other[index])
+                for hour, there in enumerate(hours)
             ]
-
-        def compared(owner: Owner, index: int = index) -> Shares:
-            unit = units.unit_of(owner)
-            hours = other[index]
-            if unit in replaced[index]:
-                return [replaced[index][unit]] * len(hours)
             edge = first.get(unit) if index else last.get(unit)
-            if edge is None:
-                return [0.0] * len(hours)
-            return [float(there is None or (there >= edge if index else there <= edge)) for there in hours]
+            if unit in replaced[index] or edge is None:
+                part = [replaced[index].get(unit, 0.0)] * len(hours)
+            else:
+                part = [float(there is None or (there >= edge if index else there <= edge)) for there in hours]
+            return None if all(seen) and all(of == 1 for of in part) else (seen, part)
 
-        found.append(replace(_divide(usages[index], known, compared), replaced=_name_replaced(replaced, index)))
+        found.append(replace(_divide(usages[index], share), replaced=_name_replaced(replaced, index)))
     return found[0], found[1]
 
 
@@ -123,16 +122,7 @@ def _name_replaced(replaced: tuple[dict[Unit, float], dict[Unit, float]], index:
     }
 
 
-def _divide(usage: Usage, known: Callable[[Owner], list[bool]], compared: Callable[[Owner], Shares]) -> Matched:
-    shares: dict[Owner, tuple[list[bool], Shares] | None] = {}
-
-    def share(owner: Owner) -> tuple[list[bool], Shares] | None:
-        """By hour: whether it is known and how much of it is compared; None for all of it."""
-        if owner not in shares:
-            seen, part = known(owner), compared(owner)
-            shares[owner] = None if all(seen) and all(of == 1 for of in part) else (seen, part)
-        return shares[owner]
-
+def _divide(usage: Usage, share: Callable[[Owner], Share]) -> Matched:
     alone: list[tuple[Owner, float]] = []
     left_out: list[tuple[Owner, float]] = []
     kept: dict[str, tuple[Line, ...]] = {}
