@@ -65,12 +65,10 @@ def read_book(reader: Reader, week: Week) -> Book:
         rates={gauge.label("rate"): gauge.label("kind") for gauge in info},
         budget_usd_per_month=_sum_budgets(budgets),
         places=places,
-        cluster_places=_ask_cluster(reader, week) if _lack_any(places) else {},
+        cluster_places={}
+        if all(gauge.label(name) for gauge in places for name in NODE_LABELS)
+        else _ask_cluster(reader, week),
     )
-
-
-def _lack_any(places: Iterable[Gauge]) -> bool:
-    return any(not gauge.labels.get(name) for gauge in places for name in NODE_LABELS)
 
 
 def _ask_cluster(reader: Reader, week: Week) -> dict[tuple[Extra, str], NodePlace]:

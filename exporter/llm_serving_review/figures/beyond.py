@@ -88,7 +88,8 @@ def find_unusual_days(facts: FactTable, known: Sequence[WeekSpend]) -> tuple[Unu
     first: dict[int, UnusualDay] = {}
     for day, measure, value, usual in sorted(found, key=lambda one: (one[0], list(Measure).index(one[1]))):
         # a day whose spend is unlike needs no second line for the tokens that go with it
-        if day not in first and _is_worth_it(own, measure, value - usual):
+        is_worth_it = measure is not Measure.SPEND or abs(value - usual) >= _LEAST_SHARE * own.paid_usd
+        if is_worth_it and day not in first:
             first[day] = _explain(facts, UnusualDay(day, measure, value, usual, "", "", 0.0))
     return tuple(first.values())[:SHOWN]
 
@@ -154,11 +155,6 @@ def _measure_spread(weeks: Sequence[Mapping[int, float]]) -> float:
     """A robust standard deviation of ratios around the median of their own week, as a share of it."""
     apart = [abs(ratio / median(week.values()) - 1) for week in weeks if week for ratio in week.values()]
     return _NORMAL * median(apart) if apart else 0.0
-
-
-def _is_worth_it(own: WeekSpend, measure: Measure, apart: float) -> bool:
-    """Whether the difference is worth a look, where the measure is money."""
-    return measure is not Measure.SPEND or abs(apart) >= _LEAST_SHARE * own.paid_usd
 
 
 def _explain(facts: FactTable, found: UnusualDay) -> UnusualDay:

@@ -84,7 +84,9 @@ def match_weeks(evidence: Evidence, before: Usage, after: Usage, units: Units) -
         )
     )
     spans = tuple(find_spans(usage, units) for usage in usages)
-    first = _first_hours(spans[0], evidence.begins_before)
+    # a unit of which data begin with those of all may have been there before
+    begins = evidence.begins_before
+    first = {unit: 0 if hours[0] <= begins else hours[0] for unit, hours in spans[0].items()}
     last = {unit: hours[1] for unit, hours in spans[1].items()}
     replaced = _share_replaced(usages, units)
     found = []
@@ -198,11 +200,6 @@ def find_spans(usage: Usage, units: Units) -> dict[Unit, tuple[int, int]]:
     """The first and the last hour of each unit."""
     there = _find_hours((*usage.cost, *usage.gpu_seconds), units.unit_of)
     return {unit: (min(map(min, each.values())), max(map(max, each.values()))) for unit, each in there.items()}
-
-
-def _first_hours(spans: Mapping[Unit, tuple[int, int]], begins: int) -> dict[Unit, int]:
-    """A unit of which data begin with those of all may have been there before."""
-    return {unit: 0 if hours[0] <= begins else hours[0] for unit, hours in spans.items()}
 
 
 def _share_replaced(usages: tuple[Usage, Usage], units: Units) -> tuple[dict[Unit, float], dict[Unit, float]]:

@@ -117,14 +117,10 @@ def build_trend(week: Week, known: Sequence[WeekSpend]) -> tuple[TrendWeek, ...]
     """The last weeks, the earliest first; () where nothing is known but the week itself. Of a span: the weeks before it."""
     by_name = {one.week.name: one for one in known}
     names = [] if week.is_span else [week.name]
-    names += [one.name for one in list_weeks_before(week, WEEKS - 1) if not _is_running(one, week)]
+    # a week may still have run when a span ended
+    names += [one.name for one in list_weeks_before(week, WEEKS - 1) if one.end <= week.end]
     found = tuple(TrendWeek(name, by_name.get(name)) for name in reversed(names[:WEEKS]))
     return found if any(one.known is not None for one in found if one.name != week.name) else ()
-
-
-def _is_running(one: Week, span: Week) -> bool:
-    """Whether a week was not over when a span ended."""
-    return one.end > span.end
 
 
 # --- The calendar month to date, its forecast, and when its budget is reached. Pure.

@@ -348,14 +348,14 @@ def sum_bills(usage: Usage, kinds: GpuKinds, key: Callable[[Owner], K]) -> dict[
                 )
                 yield from ((key(line.owner), ((name, rate), value / unit)) for name, value in values)
 
-    hours, usd = (group_by_key(list_parts(lines, unit)) for lines, unit in ((usage.gpu_seconds, 3600), (usage.cost, 1)))
-    return {
-        of: Bill(*(_drop_nothing(sum_by_key(parts.get(of, ()))) for parts in (hours, usd))) for of in {**hours, **usd}
-    }
-
-
-def _drop_nothing(sums: Mapping[Priced, float]) -> dict[Priced, float]:
-    return {key: value for key, value in sums.items() if value}
+    hours, usd = (
+        {
+            of: {key: value for key, value in sum_by_key(parts).items() if value}
+            for of, parts in group_by_key(list_parts(lines, unit)).items()
+        }
+        for lines, unit in ((usage.gpu_seconds, 3600), (usage.cost, 1))
+    )
+    return {of: Bill(hours.get(of, {}), usd.get(of, {})) for of in {**hours, **usd}}
 
 
 class LastPrices(Struct, frozen=True):
