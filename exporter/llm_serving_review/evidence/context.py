@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import pairwise
 from math import fsum
 
 from llm_serving_exporter.catalogue import cost as series
@@ -27,7 +28,6 @@ from llm_serving_review.evidence.usage import (
     Hours,
     Line,
     Owner,
-    RateFacts,
     Usage,
     find_fleet,
 )
@@ -49,7 +49,7 @@ def read_book(reader: Reader, week: Week) -> Book:
         return _read_gauges(reader, what, week, lambda seconds: asking.over_hour(name, labels, seconds, function))
 
     reader.progress(f"{week.name}: prices, GPUs, nodes")
-    info = gauges("rates", names.RATE_INFO, ("rate", "kind", "includes_power"))
+    info = gauges("rates", names.RATE_INFO, ("rate", "kind"))
     places = gauges("nodes of targets", names.NODE_INFO, ("target", "node", *NODE_LABELS))
     budgets = gauges("the budget", names.BUDGET, (), "last_over_time")
     return Book(
@@ -62,22 +62,13 @@ def read_book(reader: Reader, week: Week) -> Book:
             if gauge.labels.get("workload")
         ),
         committed=gauges("commitments", names.COMMITTED, ("rate",)),
-        rates={
-            gauge.labels.get("rate", ""): RateFacts(
-                gauge.labels.get("rate", ""),
-                gauge.labels.get("kind", ""),
-                gauge.labels.get("includes_power") != "false",
-            )
-            for gauge in info
-        },
+        rates={gauge.label("rate"): gauge.label("kind") for gauge in info},
         budget_usd_per_month=_sum_budgets(budgets),
         places=places,
-        cluster_places=_ask_cluster(reader, week) if _lack_any(places) else {},
+        cluster_places={}
+        if all(gauge.label(name) for gauge in places for name in NODE_LABELS)
+        else _ask_cluster(reader, week),
     )
-
-
-def _lack_any(places: Iterable[Gauge]) -> bool:
-    return any(not gauge.labels.get(name) for gauge in places for name in NODE_LABELS)
 
 
 def _ask_cluster(reader: Reader, week: Week) -> dict[tuple[Extra, str], NodePlace]:
@@ -172,17 +163,12 @@ def join_minutes(series: Iterable[Series], identity: Iterable[str]) -> list[Epis
     for labels, points in series:
         minutes.setdefault(tuple(sorted(labels.items())), []).extend(at for at, _ in points)
     found = []
-    for key, moments in minutes.items():
-        labels = dict(key)
-        begin = last = None
-        for at in sorted(moments):
-            if begin is not None and last is not None and at - last > _SAME_EPISODE_SECONDS:
-                found.append(_make_episode(labels, begin, last, identity))
-                begin = None
-            begin = at if begin is None else begin
-            last = at
-        if begin is not None and last is not None:
-            found.append(_make_episode(labels, begin, last, identity))
+    for key, unordered in minutes.items():
+        moments = sorted(unordered)
+        breaks = [at for at, (a, b) in enumerate(pairwise(moments), 1) if b - a > _SAME_EPISODE_SECONDS]
+        for first, end in pairwise((0, *breaks, len(moments))):
+            if first < end:
+                found.append(_make_episode(dict(key), moments[first], moments[end - 1], identity))
     return sorted(found, key=lambda episode: (episode.begin, episode.alert, episode.what))
 
 

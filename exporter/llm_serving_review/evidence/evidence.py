@@ -33,7 +33,7 @@ from llm_serving_review.evidence.gaps import (
     read_labels,
     watch_exporters,
 )
-from llm_serving_review.evidence.usage import Absence, Evidence, Gap, Usage
+from llm_serving_review.evidence.usage import Evidence, Gap, Usage
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week, week_before
 
 # of data after the week: what comes back by then was away, not gone
@@ -55,7 +55,7 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     if usage.empty:
         raise NoDataError(_explain_no_data(reader, week, retention, now_unix_seconds))
     found = _read_silences(reader, previous, week, now_unix_seconds)
-    absences = _find_absences(found or ())
+    away = [part for part in found or () if _is_absence(part)]
     holes = [part for part in found or () if not _is_absence(part)]
     measured = _Measured(reader, holes)
     usage, gaps = _fill_gaps(reader, usage, holes, measured, week)
@@ -71,7 +71,7 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     loads = context.read_loads(reader, week, usage, fleet)
     # once everything has been asked, or a warning would be missed
     notes = [f"Prometheus warned: {on_one_line(warning, 300)}" for warning in reader.prometheus.warnings]
-    notes += _note_absences([one for one in absences if one.end is None or one.end > week.begin])
+    notes += _note_absences([one for one in away if one.silence.end is None or one.silence.end > week.begin])
     if gaps_before:
         notes.append(
             f"{previous.name} has {len(gaps_before)} gaps too, so the figures that {week.name} is compared with may be too low."
@@ -97,7 +97,6 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
         tuple(reader.missing),
         tuple(_note_memory(week, previous, begins, begins_before, retention, now_unix_seconds, zone)),
         watched,
-        tuple(absences),
         book_before,
         tenants=tenants,
         loads=loads,
@@ -166,21 +165,8 @@ class _Measured:
         return self._seen.get(part)
 
 
-def _find_absences(parts: Sequence[Part]) -> list[Absence]:
-    """Times in which targets were not there."""
-    return [
-        Absence(
-            *part.silence.who,
-            part.silence.begin,
-            part.silence.end,
-            sure=part.reason is not None,
-        )
-        for part in parts
-        if _is_absence(part)
-    ]
-
-
 def _is_absence(part: Part) -> bool:
+    """Whether the target was not there: that time is free, and no gap."""
     if part.reason is None:
         # nothing shows it: one of several targets whose data end is taken to have been removed, one that comes back not
         return part.silence.end is None and part.silence.alone
@@ -211,24 +197,24 @@ def _fill_gaps(
     return usage, found
 
 
-def _name_targets(away: Sequence[Absence]) -> str:
-    names_ = list(dict.fromkeys(one.target for one in away))
+def _name_targets(away: Sequence[Part]) -> str:
+    names_ = list(dict.fromkeys(one.silence.who[1] for one in away))
     return ", ".join(names_[:3]) + (f" and {len(names_) - 3} more" if len(names_) > 3 else "")
 
 
-def _note_absences(absences: Sequence[Absence]) -> list[str]:
+def _note_absences(away: Sequence[Part]) -> list[str]:
     """What a reader has to know about time that counts as free, in sentences."""
     said = []
-    back = [one for one in absences if one.end is not None]
+    back = [one for one in away if one.silence.end is not None]
     if back:
-        hours = fsum((one.end or one.begin) - one.begin for one in back) / HOUR_SECONDS
+        hours = fsum((one.silence.end or 0.0) - one.silence.begin for one in back) / HOUR_SECONDS
         said.append(
             f"{count_nouns(len(back), 'time')} a target disappeared and came back ({_name_targets(back)}; "
             f"{count_nouns(round(hours), 'hour')} in all): its exporter "
             "no longer had it, or Prometheus no longer had its exporter but scraped others, as when replicas are scaled down. That time "
             "counts as free and is in no figure."
         )
-    ended = [one for one in absences if not one.sure]
+    ended = [one for one in away if one.reason is None]
     if ended:
         said.append(
             f"Data of {_name_targets(ended)} end before the week does, and nothing shows whether Prometheus still scraped there. "

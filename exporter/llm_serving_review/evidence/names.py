@@ -149,7 +149,8 @@ class Asking(Struct, frozen=True):
     def recorded(self, quantity: Quantity) -> str:
         """Growth of a counter in the hour as the rule pack recorded it. Records know the identity labels alone."""
         known = _join_labels(*self.identity, *TARGET, *quantity.of)
-        return f"max by ({known}) ({quantity.record}{_write_where(quantity)})"
+        where = f"{{{quantity.where}}}" if quantity.where else ""
+        return f"max by ({known}) ({quantity.record}{where})"
 
     def presence(self) -> str:
         """Whether a scrape had a target's GPU time in the last minutes. Without timestamp(), which takes Prometheus 17 times as long."""
@@ -226,10 +227,6 @@ class Asking(Struct, frozen=True):
         """All counters, prices and GPUs of one target as they stand, whoever says it."""
         names = "|".join(exported(name) for name in (*COUNTERS, TARGET_GPUS, PRICE))
         return f'{{__name__=~"{names}",{_match_target(labels)}}}'
-
-
-def _write_where(quantity: Quantity) -> str:
-    return f"{{{quantity.where}}}" if quantity.where else ""
 
 
 def quote_label(value: str) -> str:

@@ -6,8 +6,9 @@ Hours run as in `Week.hours`; None: nothing is known.
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import fsum
+from math import fsum, nan
 from typing import TYPE_CHECKING
 
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS
@@ -62,18 +63,51 @@ class Owner(Struct, frozen=True):
         return self.fleet(identity), self.target
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+def pack(hours: Iterable[float | None]) -> bytes:
+    """Values by hour in an eighth of the memory; NaN stands for None, no value is NaN."""
+    return array("d", [nan if value is None else value for value in hours]).tobytes()
+
+
+def unpack(packed: bytes) -> Hours:
+    """The same back."""
+    return tuple([value if value == value else None for value in array("d", packed)])
+
+
+def total_packed(packed: bytes) -> float:
+    """The sum of the known hours."""
+    total = fsum(values := array("d", packed))
+    return total if total == total else fsum(value for value in values if value == value)
+
+
+def sum_packed(rows: Iterable[bytes]) -> bytes | None:
+    """The sum in each hour, unknown in hours without any value; None without any row."""
+    sums = array("d", map(fsum, columns := list(zip(*(array("d", row) for row in rows), strict=True))))
+    for hour, value in enumerate(sums):
+        if value != value:
+            known = sum_known(one for one in columns[hour] if one == one)
+            sums[hour] = nan if known is None else known
+    return sums.tobytes() if columns else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
 class Line:
     """One quantity of one owner, by hour."""
 
     owner: Owner
     of: tuple[str, ...]  # the values of the quantity's own labels, in the order of `names.Quantity.of`
-    hours: Hours  # growth in each hour of the week; None where nothing is known
+    packed: bytes  # growth in each hour of the week, as `pack` has it: a large fleet has millions of values
     # sum of the known hours; computed once because every row of every table needs it
-    total: float = dataclasses.field(init=False, compare=False)
+    total: float = dataclasses.field(compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "total", fsum(value for value in self.hours if value is not None))
+    def __init__(self, owner: Owner, of: tuple[str, ...], hours: Hours) -> None:
+        packed = pack(hours)
+        for name, value in (("owner", owner), ("of", of), ("packed", packed), ("total", total_packed(packed))):
+            object.__setattr__(self, name, value)
+
+    @property
+    def hours(self) -> Hours:
+        """Growth in each hour of the week; None where nothing is known."""
+        return unpack(self.packed)
 
 
 class Usage(Struct, frozen=True):
@@ -114,14 +148,6 @@ class Gauge(Struct, frozen=True):
         return find_fleet(self.labels, identity), self.label("target")
 
 
-class RateFacts(Struct, frozen=True):
-    """What the price file says of a rate."""
-
-    name: str
-    kind: str = ""  # reserved, on_demand, spot or owned; "" where it is unknown
-    includes_power: bool = True  # whether the rate pays for electricity too
-
-
 class Book(Struct, frozen=True):
     """Prices and commitments, as they were in force."""
 
@@ -131,7 +157,8 @@ class Book(Struct, frozen=True):
     # 1 where a target belongs to a workload; labels target, workload, workload_kind, namespace
     workloads: tuple[Gauge, ...] = ()
     committed: tuple[Gauge, ...] = ()  # GPUs that are committed; label rate
-    rates: Mapping[str, RateFacts] = field(default_factory=dict)  # facts of each rate, by its name
+    # by a rate's name: reserved, on_demand, spot or owned; "" where it is unknown
+    rates: Mapping[str, str] = field(default_factory=dict)
     budget_usd_per_month: float | None = None  # the last budget that was in force; None for none
     # as `nodes`, with the labels region, zone, instance_type, provider_id: two for a node where they changed
     places: tuple[Gauge, ...] = ()
@@ -200,16 +227,6 @@ class Gap(Struct, frozen=True):
         return missing / 3600 * self.usd_per_gpu_hour
 
 
-class Absence(Struct, frozen=True):
-    """A time in which a target was not there: free, and no gap. Times are Unix seconds."""
-
-    extra: Extra  # identity labels of the target
-    target: str
-    begin: float
-    end: float | None  # when it came back; None where it did not by the end of the week
-    sure: bool = True  # whether anything shows that it was taken away
-
-
 class Evidence(Struct, frozen=True):
     """All that the review is computed from."""
 
@@ -229,7 +246,6 @@ class Evidence(Struct, frozen=True):
     missing_parts: tuple[str, ...] = ()  # what could not be read, in sentences
     memory: tuple[str, ...] = ()  # what Prometheus no longer has, in sentences; shown before all other notes
     watched_hours: float | None = None  # hours in which alert rules were evaluated; None where that is unknown
-    absences: tuple[Absence, ...] = ()  # times of both weeks in which a target was not there
     book_before: Book = Book()  # prices, GPUs, nodes and commitments of the week before
     pools: PoolBook | None = None  # commitments and nodes of the price files; None where the review has none
     tenants: TenantUsage | None = None  # what gateways counted by tenant in the week; None where none does
@@ -243,7 +259,8 @@ def drop_unknown(values: Iterable[float | None]) -> Iterator[float]:
 
 def sum_by_hour(lines: Iterable[Line], hours: int) -> Hours:
     """The sum of lines in each hour; None in hours without any value."""
-    return tuple(map(sum_known, zip(*(line.hours for line in lines), strict=True))) or (None,) * hours
+    packed = sum_packed(line.packed for line in lines)
+    return (None,) * hours if packed is None else unpack(packed)
 
 
 # --- Where nodes stand, hour by hour: by the price file, by the exporter's series, by kube-state-metrics, in this order of belief. Pure.
@@ -253,22 +270,15 @@ _Key = tuple[tuple[str, ...], str, str]
 
 
 class NodePlaces:
-    """Places by fleet, target, node and hour.
+    """Places by fleet, target, node and hour. `stated`: by node, what the price file says.
 
-    `gauges`: labels target, node and those of a place, with what tells fleets apart. A node whose labels change within an hour has two
-    of them, and counts as one: what is known of it wins over what is not.
+    A node whose labels change within an hour has two gauges, and counts as one: what is known of it wins over what is not.
     """
 
-    def __init__(
-        self,
-        gauges: Iterable[Gauge],
-        identity: Sequence[str],
-        stated: Mapping[str, NodePlace] | None = None,
-        of_cluster: Mapping[tuple[Extra, str], NodePlace] | None = None,
-    ) -> None:
-        self._identity, self._stated, self._of_cluster = tuple(identity), stated or {}, of_cluster or {}
+    def __init__(self, book: Book, identity: Sequence[str], stated: Mapping[str, NodePlace] | None = None) -> None:
+        self._identity, self._stated, self._of_cluster = tuple(identity), stated or {}, book.cluster_places
         self._said: dict[_Key, list[tuple[NodePlace, Gauge]]] = {}
-        for gauge in gauges:
+        for gauge in book.places:
             labels = gauge.labels
             place = NodePlace(*(labels.get(name, "") for name in NODE_LABELS))
             if place != NOWHERE:

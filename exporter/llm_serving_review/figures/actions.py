@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import json
+from collections.abc import Collection
 from enum import StrEnum
 
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd
-from llm_serving_review.evidence.context import LEAST_SHARE
-from llm_serving_review.evidence.usage import Fleet, Gauge, Hours, Line, Usage, sum_by_hour
+from llm_serving_review.evidence.context import LEAST_SHARE, find_gauge_key
+from llm_serving_review.evidence.usage import Fleet, Hours
 from llm_serving_review.figures.pool_hours import PoolCash, Slot
-from llm_serving_review.figures.pools import Pools
+from llm_serving_review.figures.pools import NO_POOLS, Pools
 from llm_serving_review.figures.rates import Commitment, Steady
 from llm_serving_review.figures.totals import Totals, ratio
+from llm_serving_review.tables.facts import AT_RATES, NOW, OF_MODEL, FactTable, name_model
 from llm_serving_review.tables.sums import group_by_key, sum_by_key, sum_known
 
 # --- Replicas beyond what was required, and replicas in reserve for a lost node.
 
 
-_DOWN = "down"
+_COST, _TIME = "quantity = 'cost'", "quantity = 'gpu_seconds'"
+_RUNNING = f"coalesce(phase, state) <> 'down' and {OF_MODEL}"
 
 
 class Spare(Struct, frozen=True):
@@ -36,21 +39,28 @@ class Spare(Struct, frozen=True):
 
 
 def measure_spare(
-    usage: Usage, fleet: Fleet, hours: int, cash: Collection[str] = (), pool_cash: PoolCash | None = None
+    facts: FactTable, fleet: Fleet, cash: Collection[str] = (), pool_cash: PoolCash | None = None
 ) -> Spare | None:
     """Over all models; None without the rule pack's records of replicas. `cash`: rates that are paid by the hour. `pool_cash`: what of
     GPUs at the rate of pools is paid by the hour; None for nothing."""
-    present = {_model_key(gauge): gauge.hours for gauge in fleet.present}
-    required = {(_model_key(gauge), gauge.labels.get("reserve", "")): gauge.hours for gauge in fleet.required}
+    hours, rates = len(facts.weeks[NOW].hours), json.dumps([*cash])
+    present = {find_gauge_key(gauge, facts.identity): gauge.hours for gauge in fleet.present}
+    required = {
+        (find_gauge_key(gauge, facts.identity), gauge.label("reserve")): gauge.hours for gauge in fleet.required
+    }
     over_by_hour: list[tuple[int, tuple[float, float]]] = []
     priced_usd: list[tuple[float, float, float]] = []
     of_pools: list[tuple[Slot, float]] = []
     for who, running in present.items():
         bare, whole = required.get((who, "none")), required.get((who, "nodes"))
-        cost, of_cash, priced = _cost_running(usage, who, hours, cash)
+        model = name_model(who)
+        cost, of_cash, seconds, priced = (
+            facts.sum_hours(NOW, f"{_RUNNING} and {where}", **model, rates=rates)
+            for where in (_COST, f"{_COST} and {AT_RATES}", _TIME, f"{_TIME} and rate <> ''")
+        )
         at_pools: dict[int, list[tuple[Slot, float]]] = {}
         if pool_cash is not None:
-            for slot, value in pool_cash.sum_cost(_keep_running(usage.cost, who)).items():
+            for slot, value in pool_cash.sum_cost(facts.lines(NOW, "cost", _RUNNING, **model)).items():
                 at_pools.setdefault(slot[0], []).append((slot, value))
         for index, there in enumerate(running):
             without = bare[index] if bare else None
@@ -62,7 +72,7 @@ def measure_spare(
             over_by_hour.append((index, (over, held)))
             usd = cost[index]
             # of those that have a price: what others cost is not known
-            paid = there * priced[index]
+            paid = there * ((priced[index] or 0.0) / all_ if (all_ := seconds[index]) else 1.0)
             if usd is not None and paid > 0:
                 priced_usd.append((over * usd / paid, held * usd / paid, over * (of_cash[index] or 0.0) / paid))
                 of_pools += [(slot, over * value / paid) for slot, value in at_pools.get(index, ())]
@@ -78,36 +88,6 @@ def measure_spare(
         sum_known(excess) or 0.0, excess_usd, sum_known(reserve) or 0.0, reserve_usd, excess, reserve,
         (cash_usd or 0.0) + uncovered,
     )  # fmt: skip
-
-
-def _cost_running(
-    usage: Usage, who: Iterable[tuple[str, str]], hours: int, cash: Collection[str]
-) -> tuple[Hours, Hours, tuple[float, ...]]:
-    """By hour, without GPUs that are down: what a model's replicas cost, the part of it at rates of `cash`, and the share of them that
-    has a price."""
-    cost, seconds = _keep_running(usage.cost, who), _keep_running(usage.gpu_seconds, who)
-    all_, priced = sum_by_hour(seconds, hours), sum_by_hour((line for line in seconds if line.of[1]), hours)
-    shares = tuple((part or 0.0) / whole if whole else 1.0 for part, whole in zip(priced, all_, strict=True))
-    return sum_by_hour(cost, hours), sum_by_hour((line for line in cost if line.of[1] in cash), hours), shares
-
-
-def _keep_running(lines: Iterable[Line], who: Iterable[tuple[str, str]]) -> list[Line]:
-    """Those of a model, without GPUs that are down."""
-    return [
-        line
-        for line in lines
-        if line.of[0] != _DOWN and _belongs(line.owner.extra, line.owner.model_name, line.owner.role, who)
-    ]
-
-
-def _model_key(gauge: Gauge) -> tuple[tuple[str, str], ...]:
-    """Identity labels, model and role."""
-    return tuple(sorted((name, value) for name, value in gauge.labels.items() if name not in ("reserve", "__name__")))
-
-
-def _belongs(extra: Iterable[tuple[str, str]], model_name: str, role: str, who: Iterable[tuple[str, str]]) -> bool:
-    own = {**dict(extra), "model_name": model_name, "role": role}
-    return all(own.get(name, "") == value for name, value in who)
 
 
 SHOWN = 3
@@ -161,10 +141,8 @@ def _move_load(name: str, gpu_hours: float, worth: float) -> Action:
     return Action(f"Move on-demand load onto the unused GPUs of “{shorten_name(name)}”", why, worth, Kind.CASH)
 
 
-def list_pool_actions(pools: Pools | None) -> list[Action]:
+def list_pool_actions(pools: Pools) -> list[Action]:
     """What to do about pools that were not used, the most of it first moved load that is paid on demand."""
-    if pools is None:
-        return []
     moved = {one.pool: one for one in pools.moves}
     found = [_move_load(one.pool, one.gpu_hours, one.usd) for one in pools.moves]
     for row in pools.rows:
@@ -194,13 +172,13 @@ def choose_actions(
     spare: Spare | None,
     commitments: tuple[Commitment, ...],
     steady: tuple[Steady, ...],
-    cash_by_phase: Mapping[str, float],
-    pools: Pools | None = None,
+    idle_cash_usd: float,
+    pools: Pools = NO_POOLS,
 ) -> tuple[Action, ...]:
     """Chooses the actions that are worth most, the largest first; at most `SHOWN`. They may overlap (an idle replica that is removed is no
     longer idle), so they are never added up.
 
-    `cash_by_phase`: cost at rates that are paid by the hour. A committed or owned GPU costs the same with nothing on it.
+    `idle_cash_usd`: cost of idle time that is paid by the hour. A committed or owned GPU costs the same with nothing on it.
     """
     found = []
     least = LEAST_SHARE * (week.usd or 0.0)
@@ -240,7 +218,7 @@ def choose_actions(
     if rest > 0:
         besides = ", spare and reserve replicas not counted" if spare is not None else ""
         why = f"idle GPUs took {percent(ratio(rest, week.usd))} of the spend{besides}"
-        cash = rest * cash_by_phase.get("idle", 0.0) / idle
+        cash = rest * idle_cash_usd / idle
         what = "Fill or shrink idle time: consolidate models, shift batch work into quiet hours"
         found.append(save_or_free(what, why, rest, cash, least, Kind.AT_MOST))
     return tuple(sorted((one for one in found if one.usd_per_week > least), key=lambda one: -one.usd_per_week)[:SHOWN])

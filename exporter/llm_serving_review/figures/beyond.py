@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from math import fsum
 from statistics import median
 
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_review.evidence.past import Past, WeekSpend
-from llm_serving_review.evidence.usage import Evidence, Hours, Line, Usage
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
-from llm_serving_review.figures.past_weeks import (
-    MonthToDate,
-    TrendWeek,
-    build_trend,
-    describe_read_week,
-    list_known_weeks,
-    sum_month,
-)
+from llm_serving_review.figures.past_weeks import MonthToDate, TrendWeek, build_trend, list_known_weeks, sum_month
+from llm_serving_review.tables.facts import BEFORE, NOW, FactTable
 from llm_serving_review.tables.sums import group_by_key
 
 # --- Days of the week that are unlike the same day of other weeks. Pure.
@@ -74,11 +67,10 @@ class UnusualDay(Struct, frozen=True):
         return self.value / self.usual
 
 
-def find_unusual_days(
-    week: Week, known: Sequence[WeekSpend], usage: Usage, usage_before: Usage
-) -> tuple[UnusualDay, ...]:
-    """The days, in order; at most `SHOWN`. () for a span, and while fewer than two weeks are known. Usage is as it counts, after
-    `count_once`: it says which model and target made the difference."""
+def find_unusual_days(facts: FactTable, known: Sequence[WeekSpend]) -> tuple[UnusualDay, ...]:
+    """The days, in order; at most `SHOWN`. () for a span, and while fewer than two weeks are known. Facts say which model and target made
+    the difference."""
+    week = facts.weeks[NOW]
     own = next((one for one in known if one.week.name == week.name), None)
     if week.is_span or own is None:
         return ()
@@ -87,52 +79,35 @@ def find_unusual_days(
         for one in known
         if one is not own and not one.week.is_span and one.hours_seen >= _MOSTLY * one.week.length_hours
     ]
+    days, past = _measure_days(own), [_measure_days(one) for one in others]
     found = [
         (day, measure, value, usual)
-        for measure, read in _READERS.items()
-        for day, value, usual in _find_unlike(_read_days(own, read), [_read_days(one, read) for one in others])
+        for measure, of_week in days.items()
+        for day, value, usual in _find_unlike(of_week, [one[measure] for one in past])
     ]
     first: dict[int, UnusualDay] = {}
     for day, measure, value, usual in sorted(found, key=lambda one: (one[0], list(Measure).index(one[1]))):
         # a day whose spend is unlike needs no second line for the tokens that go with it
-        if day not in first and _is_worth_it(own, measure, value - usual):
-            first[day] = _explain(week, UnusualDay(day, measure, value, usual, "", "", 0.0), usage, usage_before)
+        is_worth_it = measure is not Measure.SPEND or abs(value - usual) >= _LEAST_SHARE * own.paid_usd
+        if is_worth_it and day not in first:
+            first[day] = _explain(facts, UnusualDay(day, measure, value, usual, "", "", 0.0))
     return tuple(first.values())[:SHOWN]
 
 
-def _read_spend(usd: float, tokens: float | None) -> float | None:
-    return usd
-
-
-def _read_tokens(usd: float, tokens: float | None) -> float | None:
-    return tokens
-
-
-def _read_unit_cost(usd: float, tokens: float | None) -> float | None:
-    return usd / tokens * 1e6 if tokens else None
-
-
-_READERS: dict[Measure, Callable[[float, float | None], float | None]] = {
-    Measure.SPEND: _read_spend,
-    Measure.UNIT_COST: _read_unit_cost,
-    Measure.TOKENS: _read_tokens,
-}
-
-
-def _read_days(of: WeekSpend, read: Callable[[float, float | None], float | None]) -> dict[int, float]:
+def _measure_days(of: WeekSpend) -> dict[Measure, dict[int, float]]:
     """The days of a week of which every hour is known, by their number."""
-    values: dict[int, float] = {}
+    spend = _sum_days(of, of.usd_by_hour)
     # a unit cost has both sides of the same engines
-    sums = _sum_days(of, (read is _read_unit_cost and of.counted_usd_by_hour) or of.usd_by_hour)
-    counted = [tokens for _, tokens in sums.values() if tokens]
-    least = _LEAST_TOKENS * median(counted) if counted else 0.0
-    for day, (usd, tokens) in sums.items():
-        if read is _read_unit_cost and (tokens or 0.0) < least:
-            continue
-        value = read(usd, tokens)
-        if value is not None:
-            values[day] = value
-    return values
+    counted = _sum_days(of, of.counted_usd_by_hour or of.usd_by_hour)
+    some = [tokens for _, tokens in counted.values() if tokens]
+    least = _LEAST_TOKENS * median(some) if some else 0.0
+    return {
+        Measure.SPEND: {day: usd for day, (usd, _) in spend.items()},
+        Measure.UNIT_COST: {
+            day: usd / tokens * 1e6 for day, (usd, tokens) in counted.items() if tokens and tokens >= least
+        },
+        Measure.TOKENS: {day: tokens for day, (_, tokens) in spend.items() if tokens is not None},
+    }
 
 
 def _sum_days(of: WeekSpend, usd_by_hour: Mapping[int, float]) -> dict[int, tuple[float, float | None]]:
@@ -182,20 +157,14 @@ def _measure_spread(weeks: Sequence[Mapping[int, float]]) -> float:
     return _NORMAL * median(apart) if apart else 0.0
 
 
-def _is_worth_it(own: WeekSpend, measure: Measure, apart: float) -> bool:
-    """Whether the difference is worth a look, where the measure is money."""
-    return measure is not Measure.SPEND or abs(apart) >= _LEAST_SHARE * own.paid_usd
-
-
-def _explain(week: Week, found: UnusualDay, usage: Usage, usage_before: Usage) -> UnusualDay:
+def _explain(facts: FactTable, found: UnusualDay) -> UnusualDay:
     """The day with the model, target and hour that are furthest from their own other days, on the day's side."""
-    day, measure, usual = found.day, found.measure, found.usual
+    week, day, measure, usual = facts.weeks[NOW], found.day, found.measure, found.usual
     side = 1 if found.value > usual else -1
     tokens = measure is Measure.TOKENS
     # the unit cost is unlike because of the money, or of the tokens that it bought: money at the usual price of its tokens says which
     price = usual / 1e6 if measure is Measure.UNIT_COST else 0.0
-    lines = _sum_owners(usage, tokens=tokens, price=price)
-    before = _sum_owners(usage_before, tokens=tokens, price=price)
+    lines, before = (_sum_owners(facts, name, tokens=tokens, price=price) for name in (NOW, BEFORE))
     best: tuple[float, str, str, float] = (0.0, "", "", next(hour.begin for hour in week.hours if hour.day == day))
     for who, hours in lines.items():
         by_day = [fsum(hours[at] for at, hour in enumerate(week.hours) if hour.day == number) for number in range(7)]
@@ -209,16 +178,19 @@ def _explain(week: Week, found: UnusualDay, usage: Usage, usage_before: Usage) -
     return replace(found, model_name=best[1], target=best[2], hour_begin=best[3])
 
 
-def _sum_owners(usage: Usage, *, tokens: bool, price: float) -> dict[tuple[str, str], list[float]]:
+def _sum_owners(facts: FactTable, week: str, *, tokens: bool, price: float) -> dict[tuple[str, str], list[float]]:
     """By model and target: USD by hour, or tokens; with a `price` of a token USD less the tokens at that price."""
-
-    counted: tuple[tuple[Sequence[Line], float], ...] = () if tokens else ((usage.cost, 1.0),)
-    if tokens or price:
-        counted += tuple((lines, 1.0 if tokens else -price) for lines in (usage.prompt_tokens, usage.decode_tokens))
+    factors = {
+        "cost": 0.0 if tokens else 1.0,
+        **dict.fromkeys(("prompt_tokens", "decode_tokens"), 1.0 if tokens else -price),
+    }
     of_owner = group_by_key(
-        ((line.owner.model_name, line.owner.target), [factor * (value or 0.0) for value in line.hours])
-        for lines, factor in counted
-        for line in lines
+        ((row["model_name"], row["target"]), [factor * (value or 0.0) for value in row["hours"]])
+        for row in facts.rows(
+            "select * from line where week = :week and quantity in ('cost', 'prompt_tokens', 'decode_tokens') order by fact",
+            week=week,
+        )
+        if (factor := factors[row["quantity"]])
     )
     return {who: [fsum(values) for values in zip(*each, strict=True)] for who, each in of_owner.items()}
 
@@ -247,30 +219,14 @@ class Beyond(Struct, frozen=True):
 NOT_BEYOND = Beyond()
 
 
-class ReadWeek(Struct, frozen=True):
-    """One of the two weeks whose counters were read."""
-
-    usage: Usage  # as it counts, after `count_once`
-    paid_usd: float | None  # GPU time, unused commitments and electricity; None for no cost
-    hours_seen: float  # hours that are in its figures
-    pools_by_hour: Hours = ()  # what pools add to GPU time by hour, mostly less than nothing; () without pools
-
-
-def look_beyond(evidence: Evidence, past: Past, identity: Sequence[str], now: ReadWeek, before: ReadWeek) -> Beyond:
-    """Looks at the weeks before, the month and the days."""
-    read = [
-        describe_read_week(week, one.usage, one.paid_usd, one.hours_seen, gaps or (), one.pools_by_hour, identity)
-        for week, one, gaps in (
-            (evidence.previous, before, evidence.gaps_before),
-            (evidence.week, now, evidence.gaps),
-        )
-        if one.paid_usd is not None
-    ]
-    known = list_known_weeks(evidence.week, past, read)
+def look_beyond(facts: FactTable, past: Past, read: Sequence[WeekSpend], budget_usd_per_month: float | None) -> Beyond:
+    """Looks at the weeks before, the month and the days. `read`: what the review read the counters of, where it has a cost."""
+    week = facts.weeks[NOW]
+    known = list_known_weeks(week, past, read)
     return Beyond(
-        build_trend(evidence.week, known),
-        sum_month(evidence.week, known, evidence.book.budget_usd_per_month),
-        find_unusual_days(evidence.week, known, now.usage, before.usage),
-        sum(1 for one in known if one.week.begin + HOUR_SECONDS < evidence.week.begin and not one.week.is_span),
+        build_trend(week, known),
+        sum_month(week, known, budget_usd_per_month),
+        find_unusual_days(facts, known),
+        sum(1 for one in known if one.week.begin + HOUR_SECONDS < week.begin and not one.week.is_span),
         past.refused,
     )

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from math import fsum
 from typing import NamedTuple
 
-from llm_serving_exporter.model.record import Struct, field
+from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.render.numbers import usd
 from llm_serving_review.evidence.usage import Evidence, Owner, Usage
 from llm_serving_review.figures.matching import Compared, Kind, Movement, find_units, list_movements, match_weeks
 from llm_serving_review.figures.rates import Bill, GpuKinds, LastPrices, read_said_prices, split_prices, sum_bills
 from llm_serving_review.figures.split import Cell, Key, Split, add_cents, add_splits, round_splits, split_use
-from llm_serving_review.figures.totals import TOKEN_PHASES, sum_by_owner
+from llm_serving_review.figures.totals import TOKEN_PHASES
+from llm_serving_review.tables.facts import BEFORE, NOW, FactTable
 from llm_serving_review.tables.sums import group_by_key, sum_by_key
 
 # model and role: what prices are compared of
@@ -37,8 +38,14 @@ class _Hours(NamedTuple):
     gpu: float  # with the time that the target was not busy
 
 
-def explain_change(evidence: Evidence, before: Usage, after: Usage, identity: Sequence[str]) -> Change | None:
-    """The change from one week to the next; None where either has no cost. Usage is as it counts, after `count_once`."""
+def explain_change(evidence: Evidence, facts: FactTable, identity: Sequence[str]) -> Change | None:
+    """The change from one week to the next; None where either has no cost."""
+    before, after = (
+        replace(
+            usage, prefill_tokens=facts.lines(week, "prefill_tokens"), decode_tokens=facts.lines(week, "decode_tokens")
+        )
+        for week, usage in ((BEFORE, evidence.usage_before), (NOW, evidence.usage))
+    )
     if not before.cost or not after.cost:
         return None
     units = find_units(evidence.book, evidence.book_before, identity)
@@ -119,7 +126,8 @@ def _unmetered(bill: Bill) -> float:
 
 def _build_cells(usage: Usage) -> tuple[dict[Key, _Hours], dict[Service, float]]:
     """GPU-hours by model, role and phase, and by service those that no cell bears, which includes those of cells without tokens."""
-    usd = sum_by_owner(usage.cost)
+    costs = group_by_key((line.owner, (line.of[0], line.total)) for line in usage.cost)
+    usd = {owner: sum_by_key(pairs) for owner, pairs in costs.items()}
     hours = sum_by_key((line.owner, line.total / 3600) for line in usage.gpu_seconds if line.of[1])
     tokens = {
         "prefill": {line.owner: line.total for line in usage.prefill_tokens},

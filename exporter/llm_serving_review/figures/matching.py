@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from math import fsum
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -23,7 +24,8 @@ from llm_serving_review.tables.sums import group_by_key, sum_by_key
 
 _COMPARED = ("cost", "gpu_seconds", "prefill_tokens", "decode_tokens")
 
-Shares = list[float]
+# of an owner by hour: whether it is known, and how much of it is compared; None for all of it
+Share = tuple[list[bool], list[float]] | None
 
 
 class Unit(NamedTuple):
@@ -71,7 +73,7 @@ def find_units(book: Book, book_before: Book, identity: Sequence[str]) -> Units:
 
 
 def match_weeks(evidence: Evidence, before: Usage, after: Usage, units: Units) -> tuple[Matched, Matched]:
-    """Both weeks, that before first. Usage is as it counts, after `count_once`."""
+    """Both weeks, that before first. Usage is as it counts."""
     weeks, usages = (evidence.previous, evidence.week), (before, after)
     other = tuple(_map_hours(weeks[index], weeks[1 - index]) for index in (0, 1))
     unknown = tuple(
@@ -82,30 +84,29 @@ def match_weeks(evidence: Evidence, before: Usage, after: Usage, units: Units) -
         )
     )
     spans = tuple(find_spans(usage, units) for usage in usages)
-    first = _first_hours(spans[0], evidence.begins_before)
+    # a unit of which data begin with those of all may have been there before
+    begins = evidence.begins_before
+    first = {unit: 0 if hours[0] <= begins else hours[0] for unit, hours in spans[0].items()}
     last = {unit: hours[1] for unit, hours in spans[1].items()}
     replaced = _share_replaced(usages, units)
     found = []
     for index in (0, 1):
 
-        def known(owner: Owner, index: int = index) -> list[bool]:
-            place = owner.place(units.identity)
-            return [
+        @cache
+        def share(owner: Owner, index: int = index) -> Share:
+            unit, place, hours = units.unit_of(owner), owner.place(units.identity), other[index]
+            seen = [
                 not (unknown[index](place, hour) or (there is not None and unknown[1 - index](place, there)))
-                for hour, there in enumerate(other[index])
+                for hour, there in enumerate(hours)
             ]
-
-        def compared(owner: Owner, index: int = index) -> Shares:
-            unit = units.unit_of(owner)
-            hours = other[index]
-            if unit in replaced[index]:
-                return [replaced[index][unit]] * len(hours)
             edge = first.get(unit) if index else last.get(unit)
-            if edge is None:
-                return [0.0] * len(hours)
-            return [float(there is None or (there >= edge if index else there <= edge)) for there in hours]
+            if unit in replaced[index] or edge is None:
+                part = [replaced[index].get(unit, 0.0)] * len(hours)
+            else:
+                part = [float(there is None or (there >= edge if index else there <= edge)) for there in hours]
+            return None if all(seen) and all(of == 1 for of in part) else (seen, part)
 
-        found.append(replace(_divide(usages[index], known, compared), replaced=_name_replaced(replaced, index)))
+        found.append(replace(_divide(usages[index], share), replaced=_name_replaced(replaced, index)))
     return found[0], found[1]
 
 
@@ -123,16 +124,7 @@ def _name_replaced(replaced: tuple[dict[Unit, float], dict[Unit, float]], index:
     }
 
 
-def _divide(usage: Usage, known: Callable[[Owner], list[bool]], compared: Callable[[Owner], Shares]) -> Matched:
-    shares: dict[Owner, tuple[list[bool], Shares] | None] = {}
-
-    def share(owner: Owner) -> tuple[list[bool], Shares] | None:
-        """By hour: whether it is known and how much of it is compared; None for all of it."""
-        if owner not in shares:
-            seen, part = known(owner), compared(owner)
-            shares[owner] = None if all(seen) and all(of == 1 for of in part) else (seen, part)
-        return shares[owner]
-
+def _divide(usage: Usage, share: Callable[[Owner], Share]) -> Matched:
     alone: list[tuple[Owner, float]] = []
     left_out: list[tuple[Owner, float]] = []
     kept: dict[str, tuple[Line, ...]] = {}
@@ -195,21 +187,19 @@ def _find_unknown_hours(
     return lambda place, hour: hour < begins or (place, hour) in hidden
 
 
-def find_spans(usage: Usage, units: Units) -> dict[Unit, tuple[int, int]]:
-    """The first and the last hour of each unit."""
-    found: dict[Unit, tuple[int, int]] = {}
-    for line in (*usage.cost, *usage.gpu_seconds):
-        there = [index for index, value in enumerate(line.hours) if value]
-        if there:
-            unit = units.unit_of(line.owner)
-            begin, end = found.get(unit, (there[0], there[-1]))
-            found[unit] = min(begin, there[0]), max(end, there[-1])
+def _find_hours(lines: Iterable[Line], name: Callable[[Owner], Unit]) -> dict[Unit, dict[str, set[int]]]:
+    """By unit and target: the hours in which it was there."""
+    found: dict[Unit, dict[str, set[int]]] = {}
+    for line in lines:
+        if there := {index for index, value in enumerate(line.hours) if value}:
+            found.setdefault(name(line.owner), {}).setdefault(line.owner.target, set()).update(there)
     return found
 
 
-def _first_hours(spans: Mapping[Unit, tuple[int, int]], begins: int) -> dict[Unit, int]:
-    """A unit of which data begin with those of all may have been there before."""
-    return {unit: 0 if hours[0] <= begins else hours[0] for unit, hours in spans.items()}
+def find_spans(usage: Usage, units: Units) -> dict[Unit, tuple[int, int]]:
+    """The first and the last hour of each unit."""
+    there = _find_hours((*usage.cost, *usage.gpu_seconds), units.unit_of)
+    return {unit: (min(map(min, each.values())), max(map(max, each.values()))) for unit, each in there.items()}
 
 
 def _share_replaced(usages: tuple[Usage, Usage], units: Units) -> tuple[dict[Unit, float], dict[Unit, float]]:
@@ -218,9 +208,14 @@ def _share_replaced(usages: tuple[Usage, Usage], units: Units) -> tuple[dict[Uni
     A rollout gives every replica another name, and nothing but the model and role says that it is the same thing. Hours for which a
     target was there count, whatever its GPUs.
     """
-    hours = tuple(_count_hours(usage, units) for usage in usages)
+    hours = tuple(_find_hours(usage.gpu_seconds, units.unit_of) for usage in usages)
     only = tuple(
-        {unit: hours[index][unit] for unit in hours[index].keys() - hours[1 - index].keys()} for index in (0, 1)
+        {
+            unit: float(sum(map(len, each.values())))
+            for unit, each in hours[index].items()
+            if unit not in hours[1 - index]
+        }
+        for index in (0, 1)
     )
     found: tuple[dict[Unit, float], dict[Unit, float]] = ({}, {})
     sums = [sum_by_key((_group(unit), length) for unit, length in each.items()) for each in only]
@@ -235,15 +230,6 @@ def _share_replaced(usages: tuple[Usage, Usage], units: Units) -> tuple[dict[Uni
 def _group(unit: Unit) -> Unit:
     """Targets that can take each other's place: of one fleet, model and role. A workload is a place of its own."""
     return unit if unit.is_workload else unit._replace(name="")
-
-
-def _count_hours(usage: Usage, units: Units) -> dict[Unit, float]:
-    there: dict[Unit, dict[str, set[int]]] = {}
-    for line in usage.gpu_seconds:
-        seen = {index for index, value in enumerate(line.hours) if value}
-        if seen:
-            there.setdefault(units.unit_of(line.owner), {}).setdefault(line.owner.target, set()).update(seen)
-    return {unit: float(sum(map(len, targets.values()))) for unit, targets in there.items()}
 
 
 # --- What came, went, was scaled and moved between two weeks, each with its USD. Pure.
@@ -286,6 +272,12 @@ class Compared(Struct, frozen=True):
     kinds: tuple[GpuKinds, GpuKinds]  # kinds of GPU in both weeks
     last: LastPrices  # prices of the week before
 
+    def join_place(self, owner: Owner) -> Unit:
+        """Targets that took each other's place under other names are one thing: "3 targets" of their model."""
+        unit = self.units.unit_of(owner)
+        count = self.matched[0].replaced.get(unit) or self.matched[1].replaced.get(unit)
+        return unit if count is None else unit._replace(name=count)
+
 
 def list_movements(compared: Compared) -> tuple[Movement, ...]:
     """All of them, the largest amount first."""
@@ -295,30 +287,22 @@ def list_movements(compared: Compared) -> tuple[Movement, ...]:
 
 def _list_came_and_went(compared: Compared) -> Iterable[Movement]:
     evidence = compared.evidence
-    for week, of, matched, kind in (
-        (evidence.week, evidence.usage, compared.matched[1], Kind.CAME),
-        (evidence.previous, evidence.usage_before, compared.matched[0], Kind.WENT),
-    ):
-        sums = sum_by_key((compared.units.unit_of(owner), usd) for owner, usd in matched.alone_usd.items())
-        other = evidence.usage_before if kind == Kind.CAME else evidence.usage
-        there = find_spans(other, compared.units)
-        own = find_spans(of, compared.units)
-        for unit, usd in sums.items():
-            if usd < _LEAST_USD:
-                continue
-            if kind == Kind.CAME:
-                first = there.get(unit, own[unit])[0]
-                detail = f"since {_write_hour(evidence.week if unit not in there else evidence.previous, first)}"
-            else:
-                last = there.get(unit, own[unit])[1]
-                detail = f"until {_write_hour(evidence.week if unit in there else week, last, end=True)}"
-            yield Movement(kind, unit.name, unit.model_name, detail, usd if kind == Kind.CAME else -usd)
+    weeks = evidence.previous, evidence.week
+    spans = [find_spans(usage, compared.units) for usage in (evidence.usage_before, evidence.usage)]
+    for index, kind, since in ((1, Kind.CAME, "since"), (0, Kind.WENT, "until")):
+        alone = compared.matched[index].alone_usd
+        for unit, usd in sum_by_key((compared.units.unit_of(owner), usd) for owner, usd in alone.items()).items():
+            if usd >= _LEAST_USD:
+                # a unit of both weeks came in the one before, or went in this one
+                at = 1 - index if unit in spans[1 - index] else index
+                hour = _write_hour(weeks[at], spans[at][unit][1 - index], end=kind == Kind.WENT)
+                yield Movement(kind, unit.name, unit.model_name, f"{since} {hour}", usd if index else -usd)
 
 
 def _list_changes(compared: Compared) -> Iterable[Movement]:
     """Units of both weeks, and targets that took the place of others under another name."""
     old, new = (
-        sum_bills(week.usage, of, lambda owner: _join_place(compared.units.unit_of(owner), compared))
+        sum_bills(week.usage, of, compared.join_place)
         for week, of in zip(compared.matched, compared.kinds, strict=True)
     )
     nodes = tuple(
@@ -360,24 +344,10 @@ def _list_changes(compared: Compared) -> Iterable[Movement]:
             )
 
 
-def _join_place(unit: Unit, compared: Compared) -> Unit:
-    """Targets that took each other's place under other names are one thing: "3 targets" of their model."""
-    count = compared.matched[0].replaced.get(unit) or compared.matched[1].replaced.get(unit)
-    return unit if count is None else unit._replace(name=count)
-
-
 def _count_replicas(compared: Compared) -> dict[Unit, float]:
     """Targets of each unit this week, as a mean over the time that any was there."""
-    hours: dict[Unit, dict[str, set[int]]] = {}
-    for line in compared.matched[1].usage.gpu_seconds:
-        unit = _join_place(compared.units.unit_of(line.owner), compared)
-        seen = {index for index, value in enumerate(line.hours) if value}
-        hours.setdefault(unit, {}).setdefault(line.owner.target, set()).update(seen)
-    return {
-        unit: sum(map(len, each.values())) / len(set().union(*each.values()))
-        for unit, each in hours.items()
-        if any(each.values())
-    }
+    there = _find_hours(compared.matched[1].usage.gpu_seconds, compared.join_place)
+    return {unit: sum(map(len, each.values())) / len(set().union(*each.values())) for unit, each in there.items()}
 
 
 def _collect_nodes(gauges: Iterable[Gauge], usage: Usage, compared: Compared) -> Mapping[Unit, frozenset[str]]:
@@ -387,7 +357,7 @@ def _collect_nodes(gauges: Iterable[Gauge], usage: Usage, compared: Compared) ->
     found: dict[Unit, set[str]] = {}
     for line in usage.gpu_seconds:
         if line.total:
-            unit = _join_place(units.unit_of(line.owner), compared)
+            unit = compared.join_place(line.owner)
             found.setdefault(unit, set()).update(of_place.get(line.owner.place(units.identity), ()))
     return {unit: frozenset(values) for unit, values in found.items()}
 

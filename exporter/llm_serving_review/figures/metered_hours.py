@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from llm_serving_exporter.model.cost import PoolBook
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.evidence.usage import (
     Book,
@@ -50,10 +51,11 @@ class MeteredHour(Struct, frozen=True):
 
 
 def measure_metered_hours(
-    usage: Usage, book: Book, week: Week, identity: Sequence[str], places: NodePlaces | None = None
+    usage: Usage, book: Book, week: Week, identity: Sequence[str], stated: PoolBook | None = None
 ) -> tuple[MeteredHour, ...]:
-    """The pieces of a week, in the order of hours. Their GPU-hours and USD add up to those of `usage`."""
-    places = NodePlaces(book.places, identity) if places is None else places
+    """The pieces of a week, in the order of hours. Their GPU-hours and USD add up to those of `usage`. `stated`: what the price file says
+    of nodes."""
+    places = NodePlaces(book, identity, None if stated is None else dict(stated.nodes))
     kinds, nodes = GpuKinds(book, identity), Nodes(book, identity, len(week.hours))
     cuts = [list(_cut_at_utc_hours(hour.begin, hour.end)) for hour in week.hours]
     found = []

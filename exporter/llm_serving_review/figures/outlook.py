@@ -7,8 +7,8 @@ from math import fsum
 
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.numbers import hours, percent, usd
-from llm_serving_review.evidence.usage import Evidence, Gap, Usage, sum_by_hour
-from llm_serving_review.evidence.week import HOUR_SECONDS, Week
+from llm_serving_review.evidence.usage import Evidence, Gap
+from llm_serving_review.evidence.week import HOUR_SECONDS
 from llm_serving_review.figures.totals import (
     MONTH_HOURS,
     Payback,
@@ -22,6 +22,8 @@ from llm_serving_review.figures.totals import (
     usd_per_million,
 )
 from llm_serving_review.settings.settings import Settings
+from llm_serving_review.tables.facts import FactTable
+from llm_serving_review.tables.sums import group_by_key
 
 # --- How much of a week is in its figures. Time before the first data and time in gaps is in none. Pure.
 
@@ -39,11 +41,12 @@ class Seen(Struct, frozen=True):
         return 1 - self.hours / self.of
 
 
-def measure_coverage(week: Week, usage: Usage, sums: Totals, gaps: Iterable[Gap] | None, begins: int) -> Seen:
-    """Hours that are in the figures. `gaps` None: gaps are unknown, so hours without any data count as missing. `begins`: hours before the
-    first data of all."""
+def measure_coverage(facts: FactTable, name: str, sums: Totals, gaps: Iterable[Gap] | None, begins: int) -> Seen:
+    """Hours of NOW or BEFORE that are in the figures. `gaps` None: gaps are unknown, so hours without any data count as missing. `begins`:
+    hours before the first data of all."""
+    week = facts.weeks[name]
     if gaps is None:
-        known = sum_by_hour(usage.gpu_seconds, len(week.hours))
+        known = facts.sum_hours(name, "quantity = 'gpu_seconds'")
         there = (hour.seconds for hour, value in zip(week.hours, known, strict=True) if value is not None)
         return Seen(fsum(there) / HOUR_SECONDS, week.length_hours, week.is_span)
     left = (week.end - week.hours[begins].begin) / HOUR_SECONDS
@@ -67,7 +70,6 @@ MOST_UNKNOWN = 0.05
 
 # less of it, in gaps, is said further down
 _LEAST_MISSING = 0.01
-_SPLIT_BY = ("prefill_tokens", "decode_tokens")
 
 
 def explain_no_comparison(
@@ -102,12 +104,13 @@ def note_gaps(evidence: Evidence, now: Totals) -> tuple[str, ...]:
     return (f"{hours(lost)} GPU-hours{cost} fall into gaps in the data and are in no figure.",)
 
 
-def can_split(usage: Usage, earlier: Usage) -> bool:
+def can_split(evidence: Evidence, facts: FactTable) -> bool:
     """Whether both weeks have the same kinds of tokens. A quantity that only one week has would look like a cause."""
-    return not any(
-        name in usage.unread or name in earlier.unread or bool(getattr(usage, name)) != bool(getattr(earlier, name))
-        for name in _SPLIT_BY
-    )
+    if {*evidence.usage.unread, *evidence.usage_before.unread} & {"prefill_tokens", "decode_tokens"}:
+        return False
+    phases = "select distinct week, quantity from fact where quantity in ('prefill_tokens', 'decode_tokens')"
+    weeks = group_by_key((row["quantity"], row["week"]) for row in facts.rows(phases))
+    return all(len(each) == len(facts.weeks) for each in weeks.values())
 
 
 # --- Beyond the week: the month at its run rate, the budget, the total cost of ownership, and the price of an API.

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from math import fsum
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.cost import RateKind
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_review.evidence.past import WEEKS, Past, Source, WeekSpend, list_weeks_before, mark_hours
-from llm_serving_review.evidence.usage import Gap, Hours, Owner, Usage, sum_by_hour
+from llm_serving_review.evidence.usage import Gap, Hours, Usage
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week, find_midnight
-from llm_serving_review.figures.totals import count_once, find_counting, sum_usage
-from llm_serving_review.tables.sums import sum_by_key, sum_known
+from llm_serving_review.figures.totals import NOTHING, read_totals
+from llm_serving_review.tables.facts import NOW, FactTable, write_key
+from llm_serving_review.tables.sums import sum_by_key
 
 # of the targets' time of a day
 _LITTLE_SHARE = 0.02
@@ -22,45 +22,45 @@ BEFORE_COMMITMENTS = "before commitments"
 
 
 def describe_read_week(
-    week: Week,
-    usage: Usage,
-    paid_usd: float,
-    hours_seen: float,
-    gaps: Iterable[Gap],
-    pools_by_hour: Hours = (),
-    identity: Sequence[str] = (),
+    facts: FactTable, name: str, paid_usd: float, hours_seen: float, gaps: Iterable[Gap], pools_by_hour: Hours = ()
 ) -> WeekSpend:
-    """A week of which the review read the counters; usage is as it counts, after `count_once`. `pools_by_hour`: () without pools."""
-    counting, gaps = find_counting(usage, identity), tuple(gaps)
-    sums, counted = sum_usage(usage, counting=counting), _keep_owners(usage, counting.tokens)
+    """A week of which the review read the counters. `name`: NOW or BEFORE. `pools_by_hour`: () without pools."""
+    gaps, week = tuple(gaps), facts.weeks[name]
+    return replace(
+        _describe(facts, name, Source.COUNTERS, hours_seen),
+        paid_usd=paid_usd,
+        missing_usd=fsum(gap.estimated_usd or 0.0 for gap in gaps),
+        pools_by_hour=_index_hours(week, pools_by_hour) if pools_by_hour else {},
+        doubtful_days=frozenset(_find_doubtful_days(facts, name, gaps)),
+    )
+
+
+def _describe(facts: FactTable, name: str, source: Source, seen: float | None = None) -> WeekSpend:
+    """`seen`: hours that are in the figures; None for those with a cost."""
+    week, sums = facts.weeks[name], read_totals(facts).get((name, ""), NOTHING)
+    usd = _index_hours(week, facts.sum_hours(name, "quantity = 'cost'"))
+    prompt, made = (facts.sum_hours(name, f"quantity = '{of}_tokens' and tokens") for of in ("prompt", "decode"))
+    both = tuple(None if a is None or b is None else a + b for a, b in zip(prompt, made, strict=True))
+    counted = None if sums.counted is None else facts.sum_hours(name, "quantity = 'cost' and tokens")
+    seen = float(len(usd)) if seen is None else seen
     return WeekSpend(
         week,
-        Source.COUNTERS,
-        paid_usd,
+        source,
+        sums.all_usd or 0.0,
         sums.tokens,
         sums.blended_usd_per_million,
-        hours_seen,
-        fsum(gap.estimated_usd or 0.0 for gap in gaps),
-        _index_hours(week, sum_by_hour(usage.cost, len(week.hours))),
-        _index_hours(week, sum_tokens_by_hour(counted, len(week.hours))),
-        {} if sums.counted is None else _index_hours(week, sum_by_hour(counted.cost, len(week.hours))),
-        _index_hours(week, pools_by_hour) if pools_by_hour else {},
-        mark_hours(hours_seen, week),
-        frozenset(_find_doubtful_days(week, usage, gaps)),
+        seen,
+        usd_by_hour=usd,
+        tokens_by_hour=_index_hours(week, both),
+        counted_usd_by_hour=_index_hours(week, counted) if counted else {},
+        marks=mark_hours(seen, week),
     )
 
 
-def _keep_owners(usage: Usage, owners: Collection[Owner]) -> Usage:
-    """Cost and tokens of these owners alone."""
-    cost, prompt, made = (
-        tuple(line for line in lines if line.owner in owners)
-        for lines in (usage.cost, usage.prompt_tokens, usage.decode_tokens)
-    )
-    return replace(usage, cost=cost, prompt_tokens=prompt, decode_tokens=made)
-
-
-def _find_doubtful_days(week: Week, usage: Usage, gaps: Sequence[Gap]) -> Iterator[int]:
-    targets = len({line.owner.who for line in usage.gpu_seconds} | {(gap.extra, gap.target) for gap in gaps})
+def _find_doubtful_days(facts: FactTable, name: str, gaps: Sequence[Gap]) -> Iterator[int]:
+    week = facts.weeks[name]
+    there = facts.rows("select distinct who from line where week = :week and quantity = 'gpu_seconds'", week=name)
+    targets = len({row["who"] for row in there} | {write_key((gap.extra, gap.target)) for gap in gaps})
     for day in range(len(week.days)):
         hours = [hour for hour in week.hours if hour.day == day]
         missing = fsum(
@@ -85,34 +85,13 @@ def list_known_weeks(week: Week, past: Past, read: Sequence[WeekSpend]) -> tuple
     return tuple(sorted(found.values(), key=lambda one: one.week.begin))
 
 
-def sum_tokens_by_hour(usage: Usage, hours: int) -> Hours:
-    """Prompt as sent and generated; None where either is not known."""
-    prompt, made = (sum_by_hour(lines, hours) for lines in (usage.prompt_tokens, usage.decode_tokens))
-    return tuple(None if a is None or b is None else a + b for a, b in zip(prompt, made, strict=True))
-
-
 def describe_recorded_week(week: Week, usage: Usage, identity: Sequence[str] = ()) -> WeekSpend:
     """A week as the hourly records have it: without prices, commitments and gaps."""
-    usage = count_once(usage, identity)
-    counting = find_counting(usage, identity)
-    sums, counted = sum_usage(usage, counting=counting), _keep_owners(usage, counting.tokens)
-    usd = sum_by_hour(usage.cost, len(week.hours))
-    seen = float(sum(1 for value in usd if value is not None))
-    before_pools = any(line.of[1:2] == (RateKind.POOL.value,) and line.total for line in usage.cost)
-    return WeekSpend(
-        week,
-        Source.RECORDS,
-        sum_known((sums.usd, sums.energy_usd)) or 0.0,
-        sums.tokens,
-        sums.blended_usd_per_million,
-        seen,
-        0.0,
-        _index_hours(week, usd),
-        _index_hours(week, sum_tokens_by_hour(counted, len(week.hours))),
-        {} if sums.counted is None else _index_hours(week, sum_by_hour(counted.cost, len(week.hours))),
-        {},
-        (BEFORE_COMMITMENTS if before_pools else "without unused commitments", *mark_hours(seen, week)),
-    )
+    facts = FactTable({NOW: (week, usage)}, identity)
+    found = _describe(facts, NOW, Source.RECORDS)
+    before_pools = facts.sum_total(NOW, "quantity = 'cost' and rate = 'pool'")
+    mark = BEFORE_COMMITMENTS if before_pools else "without unused commitments"
+    return replace(found, marks=(mark, *found.marks))
 
 
 def _index_hours(week: Week, values: Hours) -> dict[int, float]:
@@ -138,14 +117,10 @@ def build_trend(week: Week, known: Sequence[WeekSpend]) -> tuple[TrendWeek, ...]
     """The last weeks, the earliest first; () where nothing is known but the week itself. Of a span: the weeks before it."""
     by_name = {one.week.name: one for one in known}
     names = [] if week.is_span else [week.name]
-    names += [one.name for one in list_weeks_before(week, WEEKS - 1) if not _is_running(one, week)]
+    # a week may still have run when a span ended
+    names += [one.name for one in list_weeks_before(week, WEEKS - 1) if one.end <= week.end]
     found = tuple(TrendWeek(name, by_name.get(name)) for name in reversed(names[:WEEKS]))
     return found if any(one.known is not None for one in found if one.name != week.name) else ()
-
-
-def _is_running(one: Week, span: Week) -> bool:
-    """Whether a week was not over when a span ended."""
-    return one.end > span.end
 
 
 # --- The calendar month to date, its forecast, and when its budget is reached. Pure.

@@ -146,6 +146,7 @@ def _is_there(use: PoolUse, piece: MeteredHour) -> bool:
     return use.region in ("", piece.region) and use.zone in ("", piece.zone)
 
 
+@lru_cache(maxsize=1024)
 def find_card(gpu_name: str) -> str:
     """The card of a GPU, which may be a slice of one."""
     for mark in _SLICES:
@@ -236,16 +237,6 @@ def sum_moves(moves: Iterable[Move]) -> dict[str, float]:
     return sum_by_key(item for one in moves for item in one.by_card)
 
 
-class _Load(Struct):
-    """GPU time that is paid on demand."""
-
-    left: float  # GPU-hours that no commitment has been promised yet
-    usd_per_gpu_hour: float  # what each costs
-    card: str  # the kind of GPU
-    instance_type: str  # of its node; "" where it is unknown
-    on_demand: bool  # whether its rate is on demand, not that of pools
-
-
 def find_moves(
     pools: Sequence[Pool],
     unused: Mapping[str, Mapping[float, float]],
@@ -260,25 +251,22 @@ def find_moves(
     `promised`: GPU-hours at on-demand rates that other commitments take over, by UTC hour and card.
     """
     pieces, gone = list(pieces), dict(promised)
-    loads: dict[float, list[_Load]] = {}
+    loads: dict[float, list[OpenUse]] = {}
     for one in pieces:
         if one.rate in on_demand and one.gpu_hours > 0:
-            price = one.usd / one.gpu_hours
             key = one.utc_begin, find_card(one.gpu_name)
             taken = min(one.gpu_hours, gone.get(key, 0.0))
             if taken:
                 gone[key] -= taken
-            loads.setdefault(one.utc_begin, []).append(_make_load(one, one.gpu_hours - taken, price, on_demand=True))
+            loads.setdefault(one.utc_begin, []).append(OpenUse(one, one.gpu_hours - taken))
     for at, each in uses.items():
-        loads.setdefault(at, []).extend(
-            _make_load(use.piece, use.left, use.usd_per_gpu_hour, on_demand=False) for use in each if use.left > 0
-        )
+        loads.setdefault(at, []).extend(OpenUse(use.piece, use.left) for use in each if use.left > 0)
     found = []
     for pool in pools:
         cards = _find_cards(pool, pieces)
-        moved: list[tuple[_Load, float]] = []
+        moved: list[tuple[OpenUse, float]] = []
         for at, free in unused.get(pool.name, {}).items():
-            own = [one for one in loads.get(at, ()) if one.left > 0 and _is_same_kind(one, pool, cards)]
+            own = [one for one in loads.get(at, ()) if one.left > 0 and _is_same_kind(one.piece, pool, cards)]
             # the dearest first: that is what is worth moving
             open_ = free
             for load in sorted(own, key=lambda one: -one.usd_per_gpu_hour):
@@ -287,13 +275,11 @@ def find_moves(
                 moved.append((load, taken))
         usd = fsum(taken * load.usd_per_gpu_hour for load, taken in moved)
         if usd > 0:
-            by_card = sum_by_key((load.card, taken) for load, taken in moved if load.on_demand)
+            by_card = sum_by_key(
+                (find_card(load.piece.gpu_name), taken) for load, taken in moved if load.piece.rate in on_demand
+            )
             found.append(Move(pool.name, fsum(taken for _, taken in moved), usd, tuple(sorted(by_card.items()))))
     return tuple(found)
-
-
-def _make_load(piece: MeteredHour, gpu_hours: float, price: float, *, on_demand: bool) -> _Load:
-    return _Load(gpu_hours, price, find_card(piece.gpu_name), piece.instance_type, on_demand)
 
 
 def _find_cards(pool: Pool, pieces: Iterable[MeteredHour]) -> set[str]:
@@ -303,8 +289,9 @@ def _find_cards(pool: Pool, pieces: Iterable[MeteredHour]) -> set[str]:
     return {find_card(one.gpu_name) for one in pieces if one.instance_type == pool.use.instance_type and one.gpu_name}
 
 
-def _is_same_kind(load: _Load, pool: Pool, cards: Collection[str]) -> bool:
-    return load.card in cards or (bool(load.instance_type) and load.instance_type == pool.use.instance_type)
+def _is_same_kind(piece: MeteredHour, pool: Pool, cards: Collection[str]) -> bool:
+    type_ = piece.instance_type
+    return find_card(piece.gpu_name) in cards or (bool(type_) and type_ == pool.use.instance_type)
 
 
 # --- What giving GPUs back saves at the rate of pools: in each hour first what no pool covers of their kind there. Pure.

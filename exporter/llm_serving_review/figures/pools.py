@@ -12,7 +12,7 @@ from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, RateKind
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.render.numbers import hours as write_hours
 from llm_serving_exporter.render.numbers import usd
-from llm_serving_review.evidence.usage import Book, Gap, Hours, NodePlaces, Usage
+from llm_serving_review.evidence.usage import Book, Gap, Hours, Usage
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
 from llm_serving_review.figures.metered_hours import MeteredHour, measure_metered_hours
 from llm_serving_review.figures.outlook import Seen
@@ -29,6 +29,7 @@ from llm_serving_review.figures.pool_hours import (
     order_pools,
 )
 from llm_serving_review.figures.rates import Commitment, find_rates_of_kind
+from llm_serving_review.tables.facts import NOW, FactTable
 from llm_serving_review.tables.sums import group_by_key, sum_by_key
 
 RATE = RateKind.POOL.value
@@ -114,6 +115,10 @@ class Pools(Struct, frozen=True):
         return self.committed_usd - self.uncommitted_usd
 
 
+# where the price files state none that is in force
+NO_POOLS = Pools((), (), (), ())
+
+
 def measure_pools(
     usage: Usage,
     book: Book,
@@ -131,7 +136,7 @@ def measure_pools(
     """
     if stated is None or not stated.pools:
         return None
-    pieces = meter_hours(usage, book, week, stated, identity)
+    pieces = measure_metered_hours(usage, book, week, identity, stated)
     at_rate = [one for one in pieces if one.rate == RATE and one.gpu_hours > 0]
     uses: dict[float, list[OpenUse]] = {}
     for one in at_rate:
@@ -172,24 +177,17 @@ def measure_pools(
     )
 
 
-def sum_effect(pools: Pools | None) -> float:
-    """What is to be added to the metered GPU time; 0 without pools."""
-    return 0.0 if pools is None else pools.effect_usd
-
-
-def sum_effect_seen(pools: Pools | None, seen: Seen, begins: int) -> float:
-    """The same in the part of the week that is seen: what is committed in hours of a gap belongs to those as much as to the others."""
+def sum_effect_seen(pools: Pools, seen: Seen, begins: int) -> float:
+    """`effect_usd` in the part of the week that is seen: what is committed in hours of a gap belongs to those as much as to the others."""
     known = seen.of - begins
-    if pools is None or known <= 0:
-        return 0.0
-    return pools.committed_usd * min(1.0, seen.hours / known) - pools.uncommitted_usd
+    return 0.0 if known <= 0 else pools.committed_usd * min(1.0, seen.hours / known) - pools.uncommitted_usd
 
 
-def note_pools(usage: Usage, pools: Pools | None, stated: PoolBook | None) -> tuple[str, ...]:
+def note_pools(facts: FactTable, pools: Pools | None, stated: PoolBook | None) -> tuple[str, ...]:
     """What a reader has to know, in sentences."""
     if pools is not None:
         return pools.notes
-    metered = fsum(line.total for line in usage.cost if line.of[1] == RATE)
+    metered = facts.sum_total(NOW, "quantity = 'cost' and rate = :rate", rate=RATE)
     if not metered:
         return ()
     why = "Name the price file in the settings (price_file) or by --price-file."
@@ -198,15 +196,6 @@ def note_pools(usage: Usage, pools: Pools | None, stated: PoolBook | None) -> tu
     return (
         f"{usd(metered)} are metered at the rate pool, at the uncommitted price: no pool was taken off them. {why}",
     )
-
-
-def meter_hours(
-    usage: Usage, book: Book, week: Week, stated: PoolBook | None, identity: Sequence[str]
-) -> tuple[MeteredHour, ...]:
-    """Every piece of the week's GPU time, with what price files say of nodes. What bills are compared with where there are no pools."""
-    nodes = dict(stated.nodes) if stated is not None else {}
-    places = NodePlaces(book.places, identity, nodes, book.cluster_places)
-    return measure_metered_hours(usage, book, week, identity, places)
 
 
 class _Sums(Struct):

@@ -32,18 +32,16 @@ from llm_serving_review.tables.sums import group_by_key, sum_by_key
 _LOST_AT_EDGES = 0.05
 # of a GPU: what adding up a week of hours leaves behind the point
 _ROUNDING = 1e-6
-# a GPU at such a rate that is given back is paid for no more
-_CASH = (RateKind.ON_DEMAND, RateKind.SPOT)
 
 
 def find_cash_rates(book: Book) -> frozenset[str]:
-    """Rates that are paid by the hour. A rate of unknown kind is not one of them."""
-    return frozenset(rate.name for rate in book.rates.values() if rate.kind in _CASH)
+    """Rates that are paid by the hour: a GPU that is given back is paid for no more. A rate of unknown kind is not one of them."""
+    return find_rates_of_kind(book, RateKind.ON_DEMAND, RateKind.SPOT)
 
 
-def find_rates_of_kind(book: Book, kind: RateKind) -> frozenset[str]:
-    """Names of the rates of a kind."""
-    return frozenset(rate.name for rate in book.rates.values() if rate.kind == kind)
+def find_rates_of_kind(book: Book, *kinds: RateKind) -> frozenset[str]:
+    """Names of the rates of these kinds."""
+    return frozenset(rate for rate, kind in book.rates.items() if kind in kinds)
 
 
 def find_gpu_kinds(book: Book, identity: Sequence[str]) -> dict[tuple[Where, str, str], set[str]]:
@@ -127,7 +125,7 @@ class _OnDemandLoad:
     """GPU time that is paid on demand, hour by hour, for commitments that stand unused."""
 
     def __init__(self, usage: Usage, book: Book, hours: int, identity: Sequence[str]) -> None:
-        self._kinds, self._hours = find_gpu_kinds(book, identity), hours
+        self._kinds = find_gpu_kinds(book, identity)
         rates = find_rates_of_kind(book, RateKind.ON_DEMAND)
 
         def sum_kinds(lines: Iterable[Line], unit: float) -> dict[tuple[Where, frozenset[str]], list[float]]:
@@ -350,14 +348,14 @@ def sum_bills(usage: Usage, kinds: GpuKinds, key: Callable[[Owner], K]) -> dict[
                 )
                 yield from ((key(line.owner), ((name, rate), value / unit)) for name, value in values)
 
-    hours, usd = (group_by_key(list_parts(lines, unit)) for lines, unit in ((usage.gpu_seconds, 3600), (usage.cost, 1)))
-    return {
-        of: Bill(*(_drop_nothing(sum_by_key(parts.get(of, ()))) for parts in (hours, usd))) for of in {**hours, **usd}
-    }
-
-
-def _drop_nothing(sums: Mapping[Priced, float]) -> dict[Priced, float]:
-    return {key: value for key, value in sums.items() if value}
+    hours, usd = (
+        {
+            of: {key: value for key, value in sum_by_key(parts).items() if value}
+            for of, parts in group_by_key(list_parts(lines, unit)).items()
+        }
+        for lines, unit in ((usage.gpu_seconds, 3600), (usage.cost, 1))
+    )
+    return {of: Bill(hours.get(of, {}), usd.get(of, {})) for of in {**hours, **usd}}
 
 
 class LastPrices(Struct, frozen=True):

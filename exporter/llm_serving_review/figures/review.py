@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
 from math import fsum
 
 from llm_serving_exporter.model.cost import RateKind
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_review.bills.compare import BillReview
 from llm_serving_review.evidence import names
-from llm_serving_review.evidence.past import Past
-from llm_serving_review.evidence.usage import Evidence, Gap, Hours, Usage, sum_by_hour
+from llm_serving_review.evidence.past import Past, WeekSpend
+from llm_serving_review.evidence.usage import Evidence, Gap, Hours
 from llm_serving_review.evidence.week import Week
 from llm_serving_review.figures.actions import Action, Spare, choose_actions, measure_spare
-from llm_serving_review.figures.beyond import NOT_BEYOND, Beyond, ReadWeek, look_beyond
+from llm_serving_review.figures.beyond import NOT_BEYOND, Beyond, look_beyond
 from llm_serving_review.figures.change import Change, explain_change
-from llm_serving_review.figures.findings import Facts, Finding, apply_rules
+from llm_serving_review.figures.findings import Finding, apply_rules
 from llm_serving_review.figures.outlook import (
     Outlook,
     can_split,
@@ -24,11 +24,11 @@ from llm_serving_review.figures.outlook import (
     note_gaps,
     project_month,
 )
+from llm_serving_review.figures.past_weeks import describe_read_week
 from llm_serving_review.figures.pool_hours import PoolCash, sum_moves
-from llm_serving_review.figures.pools import Pools, measure_pools, note_pools, sum_effect, sum_effect_seen
+from llm_serving_review.figures.pools import NO_POOLS, Pools, measure_pools, note_pools, sum_effect_seen
 from llm_serving_review.figures.rates import (
     Commitment,
-    Steady,
     find_cash_rates,
     find_rates_of_kind,
     find_steady_load,
@@ -56,9 +56,10 @@ from llm_serving_review.figures.rows import (
 from llm_serving_review.figures.sizing import Sizing, size_models
 from llm_serving_review.figures.split import Split
 from llm_serving_review.figures.tenants import TenantSplit, split_by_tenant
-from llm_serving_review.figures.totals import PHASES, Totals, count_once, find_counting, sum_usage
+from llm_serving_review.figures.totals import NOTHING, PHASES, Totals, read_totals
 from llm_serving_review.settings.settings import Settings
-from llm_serving_review.tables.sums import group_by_key, sum_by_key, sum_known
+from llm_serving_review.tables.facts import AT_RATES, BEFORE, NOW, FactTable
+from llm_serving_review.tables.sums import group_by_key, sum_known
 
 NO_PAST = Past()
 
@@ -97,7 +98,6 @@ class Review(Struct, frozen=True):
     outlook: Outlook | None  # the month at this week's rate; None without a cost
     spare: Spare | None  # replicas beyond need; None without the rule pack's records
     commitments: tuple[Commitment, ...]  # by fleet and rate
-    steady: tuple[Steady, ...]  # on-demand GPUs that a reserved rate would make cheaper
     attainments: tuple[Attainment, ...]  # by objective
     alerts: AlertSums | None  # what fired; None where that is unknown
     checks: tuple[CheckRow, ...]  # by model and check, the worst first; () without the rule pack's verdicts
@@ -147,143 +147,115 @@ class Review(Struct, frozen=True):
 
 def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -> Review:
     """Computes the review of a week; `past` is what is known of the weeks before both."""
-    book = evidence.book
-    usage, earlier_usage = (
-        count_once(week, settings.identity_labels) for week in (evidence.usage, evidence.usage_before)
-    )
-    count = len(evidence.week.hours)
-    now, earlier = (
-        sum_usage(week, counting=find_counting(week, settings.identity_labels)) for week in (usage, earlier_usage)
-    )
-    there = measure_coverage(evidence.week, usage, now, evidence.gaps, evidence.begins)
-    before = measure_coverage(evidence.previous, earlier_usage, earlier, evidence.gaps_before, evidence.begins_before)
-    whole_before, paid_before = earlier_usage, None
-    pools_before: Pools | None = None
+    week, previous, usage, book, identity = (
+        evidence.week, evidence.previous, evidence.usage, evidence.book, settings.identity_labels,
+    )  # fmt: skip
+    facts = FactTable({NOW: (week, usage), BEFORE: (previous, evidence.usage_before)}, identity, settings.by_labels)
+    count = len(week.hours)
+    totals = read_totals(facts)
+    now, earlier = (totals.get((name, ""), NOTHING) for name in (NOW, BEFORE))
+    there = measure_coverage(facts, NOW, now, evidence.gaps, evidence.begins)
+    before = measure_coverage(facts, BEFORE, earlier, evidence.gaps_before, evidence.begins_before)
+    refused = explain_no_comparison(evidence, (now, there), (earlier, before))
+    gaps, gaps_before = evidence.gaps or (), evidence.gaps_before or ()
+    read: list[WeekSpend] = []
+    paid_before = None
     if earlier.usd is not None:
         bought_before = measure_commitments(
-            earlier_usage, evidence.book_before, evidence.previous, settings.identity_labels, evidence.gaps_before or ()
+            evidence.usage_before, evidence.book_before, previous, identity, gaps_before
         )
         pools_before = measure_pools(
-            earlier_usage, evidence.book_before, evidence.previous, evidence.pools, settings.identity_labels, evidence.gaps_before or (),
-            evidence.begins_before,
-        )  # fmt: skip
+            evidence.usage_before, evidence.book_before, previous, evidence.pools, identity, gaps_before, evidence.begins_before
+        ) or NO_POOLS  # fmt: skip
         paid_before = (
-            earlier.usd + sum_unused_usd(bought_before) + (earlier.energy_usd or 0.0) + sum_effect(pools_before)
+            earlier.usd + sum_unused_usd(bought_before) + (earlier.energy_usd or 0.0) + pools_before.effect_usd
         )
-    refused = explain_no_comparison(evidence, (now, there), (earlier, before))
-    if refused:
-        earlier_usage, earlier = Usage(), Totals()
-    changed = None
-    if can_split(usage, earlier_usage):
-        changed = explain_change(evidence, earlier_usage, usage, settings.identity_labels)
-    by_model = changed.by_model if changed is not None else {}
-    models = tuple(
-        replace(row, split=by_model.get(row.model_name))
-        for row in build_model_rows(usage, earlier_usage, evidence.fleet, settings.identity_labels)
-    )
-    gaps = evidence.gaps or ()
-    identity, by_the_hour, owned = (
-        settings.identity_labels,
-        find_cash_rates(book),
-        find_rates_of_kind(book, RateKind.OWNED),
-    )
-    bought = measure_commitments(usage, book, evidence.week, identity, gaps)
-    pools = measure_pools(usage, book, evidence.week, evidence.pools, identity, gaps, evidence.begins, bought)
-    pool_cash = PoolCash(pools.uses if pools is not None else (), evidence.week, identity)
-    unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour, pool_cash)
-    promised = sum_moves(pools.moves) if pools is not None else {}
-    offers = find_steady_load(usage, book, count, bought, identity, promised)
-    owned_usd = fsum(line.total for line in usage.cost if line.of[1] in owned)
+        effect = pools_before.effect_by_hour
+        read.append(describe_read_week(facts, BEFORE, paid_before, before.hours, gaps_before, effect))
+    by_the_hour, owned = find_cash_rates(book), find_rates_of_kind(book, RateKind.OWNED)
+    bought = measure_commitments(usage, book, week, identity, gaps)
+    pools = measure_pools(usage, book, week, evidence.pools, identity, gaps, evidence.begins, bought)
+    applied = pools or NO_POOLS
+    pool_cash = PoolCash(applied.uses, week, identity)
+    unneeded = measure_spare(facts, evidence.fleet, by_the_hour, pool_cash)
+    offers = find_steady_load(usage, book, count, bought, identity, sum_moves(applied.moves))
+    owned_usd = facts.sum_total(NOW, f"quantity = 'cost' and {AT_RATES}", rates=json.dumps([*owned])) or 0.0
+    idle_cash = facts.sum_total(NOW, f"phase = 'idle' and {AT_RATES}", rates=json.dumps([*by_the_hour])) or 0.0
+    idle_cash += pool_cash.limit(pool_cash.sum_cost(facts.lines(NOW, "cost", "phase = 'idle'")))
     part = there.hours / there.of
     owned_usd += sum_unused_usd_seen((one for one in bought if one.rate in owned), part)
-    beside = sum_unused_usd_seen(bought, part) + sum_effect_seen(pools, there, evidence.begins)
+    beside = sum_unused_usd_seen(bought, part) + sum_effect_seen(applied, there, evidence.begins)
     ahead = project_month(now, there, book.budget_usd_per_month, settings, owned_usd, beside)
-    reached = measure_attainments(usage, settings.objectives)
-    fired = None if evidence.episodes is None else sum_alerts(evidence.episodes, evidence.week, evidence.watched_hours)
+    reached = measure_attainments(facts, settings.objectives)
+    fired = None if evidence.episodes is None else sum_alerts(evidence.episodes, week, evidence.watched_hours)
     invoice = build_invoice_rows(usage, book, identity)
-    paid = sum_invoice(invoice, bought, now.energy_usd) + sum_effect(pools)
-    week = evidence.week
-    facts = Facts(
-        now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached, pools, week.this, week.one_before
-    )
-    before_by_hour = sum_by_hour(earlier_usage.cost, len(evidence.previous.hours))
-    return Review(
+    paid = sum_invoice(invoice, bought, now.energy_usd) + applied.effect_usd
+    if now.usd is not None:
+        read.append(describe_read_week(facts, NOW, paid, there.hours, gaps, applied.effect_by_hour))
+    beyond = look_beyond(facts, past, read, book.budget_usd_per_month)
+    if refused:
+        # what stands on the week before stands further up
+        facts.forget(BEFORE)
+        earlier = NOTHING
+    is_compared = not refused and can_split(evidence, facts)
+    changed = explain_change(evidence, facts, identity) if is_compared else None
+    by_model = changed.by_model if changed is not None else {}
+    models = tuple(replace(row, split=by_model.get(row.model_name)) for row in build_model_rows(facts, evidence.fleet))
+    usd_before = facts.sum_hours(BEFORE, "quantity = 'cost'")
+    review = Review(
         settings.title,
-        evidence.week,
-        evidence.previous,
+        week,
+        previous,
         evidence.methods,
         (
             *evidence.memory,
             *refused,
             *note_gaps(evidence, now),
-            *note_pools(usage, pools, evidence.pools),
+            *note_pools(facts, pools, evidence.pools),
             *evidence.notes,
         ),
         evidence.missing_parts,
         now,
         earlier,
         changed,
-        apply_rules(facts),
+        (),
         tuple(
             replace(action, each=week.each, this=week.this)
-            for action in choose_actions(now, unneeded, bought, offers, _sum_cash(usage, by_the_hour, pool_cash), pools)
+            for action in choose_actions(now, unneeded, bought, offers, idle_cash, applied)
         ),
         models,
-        build_label_rows(usage, earlier_usage, settings.by_labels, identity),
+        build_label_rows(facts, settings.by_labels),
         build_node_rows(usage, book, count, identity),
         ahead,
         unneeded,
         bought,
-        offers,
         reached,
         fired,
-        sum_checks(evidence.fleet, evidence.week),
+        sum_checks(evidence.fleet, week),
         evidence.gaps,
         invoice,
         paid,
         None if earlier.usd is None else paid_before,
         Hourly(
-            {phase: sum_by_hour((line for line in usage.cost if line.of[0] == phase), count) for phase in PHASES},
-            tuple(
-                None if seconds is None else seconds / 3600
-                for seconds in sum_by_hour((line for line in usage.gpu_seconds if line.of[0] == "idle"), count)
-            ),
+            {phase: facts.sum_hours(NOW, f"phase = '{phase}'") for phase in PHASES},
+            tuple(None if seconds is None else seconds / 3600 for seconds in facts.sum_hours(NOW, "state = 'idle'")),
             None if unneeded is None else unneeded.excess_by_hour,
             None if unneeded is None else unneeded.reserve_by_hour,
-            sum_by_day(before_by_hour, evidence.previous),
-            before_by_hour,
-            sum_by_hour(usage.prompt_tokens, count),
-            sum_by_hour(usage.decode_tokens, count),
-            _list_effect(pools),
+            sum_by_day(usd_before, previous),
+            usd_before,
+            facts.sum_hours(NOW, "quantity = 'prompt_tokens'"),
+            facts.sum_hours(NOW, "quantity = 'decode_tokens'"),
+            applied.effect_by_hour,
         ),
         fsum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
         pools,
-        tenants=None if evidence.tenants is None else split_by_tenant(usage, evidence.tenants, count, identity),
-        sizings=size_models(evidence, usage, settings),
-        beyond=look_beyond(
-            evidence,
-            past,
-            identity,
-            ReadWeek(usage, None if now.usd is None else paid, there.hours, _list_effect(pools)),
-            ReadWeek(whole_before, paid_before, before.hours, _list_effect(pools_before)),
-        ),
+        tenants=None if evidence.tenants is None else split_by_tenant(facts, evidence.tenants),
+        sizings=size_models(evidence, facts, settings),
+        beyond=beyond,
         identity_labels=identity,
         dashboards_url=settings.dashboards_url,
     )
-
-
-def _sum_cash(usage: Usage, rates: Collection[str], pool_cash: PoolCash) -> dict[str, float]:
-    """USD that are paid by the hour, by phase: at the given rates, and what no pool covers."""
-    at_rates = sum_by_key((line.of[0], line.total) for line in usage.cost if line.of[1] in rates)
-    uncovered = {
-        phase: pool_cash.limit(pool_cash.sum_cost(lines))
-        for phase, lines in group_by_key((line.of[0], line) for line in usage.cost).items()
-    }
-    return {phase: at_rates.get(phase, 0.0) + usd for phase, usd in uncovered.items()}
-
-
-def _list_effect(pools: Pools | None) -> Hours:
-    return () if pools is None else pools.effect_by_hour
+    return replace(review, findings=apply_rules(review))
 
 
 def sum_by_day(hours: Hours, week: Week) -> tuple[float | None, ...]:

@@ -13,7 +13,8 @@ from llm_serving_review.evidence.week import Week
 from llm_serving_review.figures.metered_hours import Nodes
 from llm_serving_review.figures.rates import Commitment, GpuKinds, sum_unused_usd
 from llm_serving_review.figures.split import Split
-from llm_serving_review.figures.totals import Chosen, Totals, find_counting, ratio, sum_usage
+from llm_serving_review.figures.totals import NOTHING, Totals, ratio, read_totals
+from llm_serving_review.tables.facts import BEFORE, NOW, FactTable
 from llm_serving_review.tables.sums import group_by_key, sum_by_key, sum_known
 
 # of the exporter's sources the first that is there; the engine's own estimate is no measurement
@@ -33,23 +34,30 @@ class ModelRow(Struct, frozen=True):
     split: Split | None = None  # why its spend changed; None where the weeks cannot be compared
 
 
-def build_model_rows(usage: Usage, earlier: Usage, fleet: Fleet, identity: Sequence[str] = ()) -> tuple[ModelRow, ...]:
+def build_model_rows(facts: FactTable, fleet: Fleet) -> tuple[ModelRow, ...]:
     """A row for each model, the most expensive first."""
-    counting, before = find_counting(usage, identity), find_counting(earlier, identity)
-    models = {line.owner.model_name for line in (*usage.cost, *earlier.cost, *usage.gpu_seconds)}
-    rows = []
-    for model in models:
-        chosen = _choose_model(model)
-        rows.append(
-            ModelRow(
-                model,
-                sum_usage(usage, chosen, counting),
-                sum_usage(earlier, chosen, before),
-                _average_bandwidth(fleet, model),
-                _average(gauge for gauge in fleet.batch if gauge.labels.get("model_name") == model),
-            )
+    return tuple(
+        ModelRow(
+            model,
+            now,
+            before,
+            _average_bandwidth(fleet, model),
+            _average(gauge for gauge in fleet.batch if gauge.labels.get("model_name") == model),
         )
-    return tuple(sorted(rows, key=lambda row: (-(row.now.usd or 0.0), row.model_name)))
+        for model, now, before in _list_totals(facts, "model")
+    )
+
+
+def _list_totals(facts: FactTable, section: str) -> list[tuple[str, Totals, Totals]]:
+    """What has a cost in either week, or GPU time in this one: both weeks' totals, the most expensive item first."""
+    totals = read_totals(facts, section)
+    items = {item: (totals.get((NOW, item), NOTHING), totals.get((BEFORE, item), NOTHING)) for _, item in totals}
+    rows = [
+        (item, now, before)
+        for item, (now, before) in items.items()
+        if any(value is not None for value in (now.usd, now.gpu_hours, before.usd))
+    ]
+    return sorted(rows, key=lambda row: (-(row[1].usd or 0.0), row[0]))
 
 
 class LabelRow(Struct, frozen=True):
@@ -61,22 +69,9 @@ class LabelRow(Struct, frozen=True):
     before: Totals  # totals of the week before
 
 
-def build_label_rows(
-    usage: Usage, earlier: Usage, labels: Iterable[str], identity: Sequence[str] = ()
-) -> tuple[LabelRow, ...]:
+def build_label_rows(facts: FactTable, labels: Iterable[str]) -> tuple[LabelRow, ...]:
     """Rows label by label, the most expensive value first. The values of each label add up to the spend."""
-    counting, before = find_counting(usage, identity), find_counting(earlier, identity)
-    rows = []
-    for label in labels:
-        values = {line.owner.label(label) for line in (*usage.cost, *usage.gpu_seconds, *earlier.cost)}
-        of_label = []
-        for value in values:
-            chosen = _choose_label(label, value)
-            of_label.append(
-                LabelRow(label, value, sum_usage(usage, chosen, counting), sum_usage(earlier, chosen, before))
-            )
-        rows += sorted(of_label, key=lambda row: (-(row.now.usd or 0.0), row.value))
-    return tuple(rows)
+    return tuple(LabelRow(label, *row) for label in labels for row in _list_totals(facts, f"label {label}"))
 
 
 class NodeRow(Struct, frozen=True):
@@ -142,7 +137,7 @@ def build_invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -
     rows = [
         InvoiceRow(
             rate,
-            book.rates[rate].kind if rate in book.rates else "",
+            book.rates.get(rate, ""),
             gpu,
             seconds.get((rate, gpu), 0.0) / 3600,
             usd.get((rate, gpu), 0.0),
@@ -173,11 +168,11 @@ class Attainment(Struct, frozen=True):
         return ratio(self.good, self.total)
 
 
-def measure_attainments(usage: Usage, objectives: Mapping[str, float]) -> tuple[Attainment, ...]:
+def measure_attainments(facts: FactTable, objectives: Mapping[str, float]) -> tuple[Attainment, ...]:
     """A row for each objective, over all models."""
-    total = sum_by_key((line.of[0], line.total) for line in usage.slo)
-    good = sum_by_key((line.of[0], line.total) for line in usage.slo if line.of[1] == "good")
-    return tuple(Attainment(slo, good.get(slo, 0.0), total[slo], objectives.get(slo)) for slo in sorted(total))
+    return tuple(
+        Attainment(**row, objective=objectives.get(row["slo"])) for row in facts.rows("select * from attainments")
+    )
 
 
 class AlertRow(Struct, frozen=True):
@@ -223,24 +218,12 @@ def sum_alerts(
     return AlertSums(*sum_of_severity(PAGE), *sum_of_severity(TICKET), tuple(notified[:shown]), watched_hours or None)
 
 
-def _choose_model(model_name: str) -> Chosen:
-    return lambda owner: owner.model_name == model_name
-
-
-def _choose_label(label: str, value: str) -> Chosen:
-    return lambda owner: owner.label(label) == value
-
-
 def _average_bandwidth(fleet: Fleet, model: str) -> float | None:
-    for source in _BANDWIDTH_SOURCES:
-        mean = _average(
-            gauge
-            for gauge in fleet.bandwidth
-            if gauge.labels.get("model_name") == model and gauge.labels.get("source") == source
-        )
-        if mean is not None:
-            return mean
-    return None
+    of_model = group_by_key(
+        (gauge.label("source"), gauge) for gauge in fleet.bandwidth if gauge.label("model_name") == model
+    )
+    means = (_average(of_model.get(source, ())) for source in _BANDWIDTH_SOURCES)
+    return next(drop_unknown(means), None)
 
 
 def _average(gauges: Iterable[Gauge]) -> float | None:

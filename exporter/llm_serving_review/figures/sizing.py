@@ -6,7 +6,7 @@ a saving that is worth it. It keeps the reserve for a lost node.
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from llm_serving_exporter.commands.what_if.answer import (
@@ -23,13 +23,13 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import amount, count, percent, seconds, usd
-from llm_serving_review.evidence.context import LEAST_SHARE, ModelKey, ModelLoad, find_gauge_key, find_model_key
-from llm_serving_review.evidence.usage import Book, Evidence, Fleet, Line, Usage, drop_unknown
+from llm_serving_review.evidence.context import LEAST_SHARE, ModelLoad, find_gauge_key
+from llm_serving_review.evidence.usage import Book, Evidence, Fleet, drop_unknown
 from llm_serving_review.figures.actions import Action, save_or_free, shorten_name
 from llm_serving_review.figures.rates import find_cash_rates
 from llm_serving_review.figures.totals import ratio
 from llm_serving_review.settings.settings import Settings
-from llm_serving_review.tables.sums import sum_by_key
+from llm_serving_review.tables.facts import AT_RATES, NOW, OF_MODEL, FactTable, name_model
 
 _WEEK_HOURS = 168.0
 # of what is paid today: what another kind of GPU has to save beyond fewer of the same, because its steps are scaled, not measured
@@ -52,21 +52,22 @@ class Sizing(Struct, frozen=True):
     risks: tuple[str, ...]  # what may go wrong, in sentences
 
 
-def size_models(evidence: Evidence, usage: Usage, settings: Settings) -> tuple[Sizing, ...]:
+def size_models(evidence: Evidence, facts: FactTable, settings: Settings) -> tuple[Sizing, ...]:
     """A line for each model and role that has something to gain, the largest amount first."""
     identity = settings.identity_labels
-    spend = math.fsum(line.total for line in usage.cost)
+    spend = facts.sum_total(NOW, "quantity = 'cost'") or 0.0
     cash_rates = find_cash_rates(evidence.book)
-    costs: dict[ModelKey, list[Line]] = {}
-    for line in usage.cost:
-        costs.setdefault(find_model_key(line.owner, identity), []).append(line)
     found = []
     for load in evidence.loads:
-        share = _find_share(usage, load, settings, identity)
+        share = _find_share(facts, load, settings)
         if share is None:
             continue
-        paid = math.fsum(line.total for line in costs.get(load.key, ()))
-        by_the_hour = math.fsum(line.total for line in costs.get(load.key, ()) if line.of[1] in cash_rates)
+        cost = f"quantity = 'cost' and {OF_MODEL}"
+        paid = facts.sum_total(NOW, cost, **name_model(load.key)) or 0.0
+        by_the_hour = (
+            facts.sum_total(NOW, f"{cost} and {AT_RATES}", rates=json.dumps([*cash_rates]), **name_model(load.key))
+            or 0.0
+        )
         cash_share = ratio(by_the_hour, paid) or 0.0
         prices = _list_prices(evidence.book, cash_rates) if cash_share > 1 - LEAST_SHARE else {}
         chosen = _choose(load, share, prices)
@@ -85,17 +86,17 @@ def size_models(evidence: Evidence, usage: Usage, settings: Settings) -> tuple[S
     return tuple(sorted(found, key=lambda one: -one.action.usd_per_week))
 
 
-def _find_share(usage: Usage, load: ModelLoad, settings: Settings, identity: Sequence[str]) -> float | None:
+def _find_share(facts: FactTable, load: ModelLoad, settings: Settings) -> float | None:
     """The share of events that has to be within objectives; None where the week missed one with the replicas that it had."""
-    events = sum_by_key(
-        (line.of, line.total)
-        for line in usage.slo
-        if find_model_key(line.owner, identity) == load.key and line.of[0] in _WORDS
-    )
     for slo in load.load.objectives:
         if slo in _WORDS:
             objective = settings.objectives.get(slo, USUAL_SHARE)
-            good, bad = (events.get((slo, outcome), 0.0) for outcome in ("good", "bad"))
+            good, bad = (
+                facts.sum_total(
+                    NOW, f"slo = :slo and outcome = :outcome and {OF_MODEL}", slo=slo, outcome=outcome, **name_model(load.key)
+                ) or 0.0
+                for outcome in ("good", "bad")
+            )  # fmt: skip
             # a sum of hours is off in its last digits
             if good + bad and good / (good + bad) < objective - 1e-9:
                 return None

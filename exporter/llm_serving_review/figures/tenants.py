@@ -6,16 +6,16 @@ another tokenizer. So a gateway says only how tokens divide among tenants; how m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import fsum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.target import Role
 from llm_serving_review.evidence.context import TenantUsage
-from llm_serving_review.evidence.usage import Hours, Line, Owner, Usage, sum_by_hour
+from llm_serving_review.evidence.usage import Hours
 from llm_serving_review.figures.totals import ratio, usd_per_million
-from llm_serving_review.tables.sums import group_by_key
+from llm_serving_review.tables.facts import NOW, FactTable, read_fleet
+from llm_serving_review.tables.sums import group_by_key, sum_known
 
 # --- What the division of the spend by tenant comes to: rows, and how far gateways and engines agree.
 
@@ -128,107 +128,122 @@ class _Sums(NamedTuple):
 
 
 class _Counted(Struct, frozen=True):
-    """One tenant's counts of one model."""
+    """One tenant's counts of one model, by hour; a row of `tenant_counts`."""
 
-    prompt: Hours  # prompt tokens as sent, by hour
-    decode: Hours  # generated tokens, by hour
-    cached: Hours  # cached prompt tokens, by hour
+    tenant: str
+    kind: str
+    prompt: Hours  # prompt tokens as sent
+    generated: Hours  # generated tokens
+    cached: Hours  # cached prompt tokens
     requests: float | None  # finished requests of the week; None where its gateways count none
 
     @property
-    def cached_total(self) -> float | None:
-        """Of the week; None where none is known."""
-        known = [value for value in self.cached if value is not None]
-        return fsum(known) if known else None
+    def who(self) -> Who:
+        """The tenant."""
+        return self.tenant, self.kind
 
 
-def split_by_tenant(usage: Usage, tenants: TenantUsage, hours: int, identity: Sequence[str] = ()) -> TenantSplit | None:
-    """Divides the cost. `usage`: with only what counts (`count_once`). None where no gateway counts by tenant."""
+def split_by_tenant(facts: FactTable, tenants: TenantUsage) -> TenantSplit | None:
+    """Divides the cost of the week. None where no gateway counts by tenant."""
     if tenants.empty:
         return None
-    served = _find_served(usage, identity)
-    counted = _gather(tenants, hours, identity, served)
+    for name in ("prompt", "decode", "cached", "requests"):
+        facts.add(NOW, f"tenant {name}", ("tenant", "kind"), getattr(tenants, name))
     rows: list[TenantCost] = []
     unexplained: list[TenantCost] = []
     scales: list[Scale] = []
-    for place in sorted(served):
-        engine = _Engine(usage, place, hours, identity)
-        mine = {who: one for (where, who), one in counted.items() if where == place}
+    counted = group_by_key(
+        (_take_place(row), _Counted(**row)) for row in _list_rows(facts, "select * from tenant_counts")
+    )
+    engines = {_take_place(row): _Engine(**row) for row in _list_rows(facts, "select * from engine")}
+    for place, engine in sorted(engines.items(), key=lambda item: item[0]):
+        mine = {one.who: one for one in counted.pop(place, ())}
         if mine:
-            scales.append(engine.measure_scale(mine.values()))
-        divided, nobody = engine.divide(mine)
+            scales.append(Scale(*place, *engine.measure_scale(mine.values())))
+        divided, nobody = engine.divide(place, mine)
         rows += divided
         if nobody.usd:
             unexplained.append(nobody)
-    for (place, who), one in counted.items():
-        if place not in served:
-            rows.append(_make_row(place, who, one, cached=one.cached_total))
+    rows += [_make_row(place, one, cached=sum_known(one.cached)) for place, each in counted.items() for one in each]
     rows.sort(
         key=lambda row: (not row.served, -row.usd, -row.prompt_tokens - row.decode_tokens, row.tenant, row.model_name)
     )
     return TenantSplit(tuple(rows), tuple(sorted(unexplained, key=lambda row: -row.usd)), tuple(scales))
 
 
-class _Engine:
-    """A model's cost and tokens by hour, as its engines count them."""
+def _list_rows(facts: FactTable, query: str) -> Iterator[dict[str, Any]]:
+    """Rows; hours without any line are unknown."""
+    nothing = (None,) * len(facts.weeks[NOW].hours)
+    for row in facts.rows(query):
+        yield {name: nothing if value is None and name != "requests" else value for name, value in row.items()}
 
-    def __init__(self, usage: Usage, place: Place, hours: int, identity: Sequence[str]) -> None:
-        def sum_mine(lines: Iterable[Line]) -> Hours:
-            return sum_by_hour((line for line in lines if _place(line.owner, identity) == place), hours)
 
-        self._place = place
-        self._prefill_usd = sum_mine(line for line in usage.cost if line.of[0] == "prefill")
-        self._decode_usd = sum_mine(line for line in usage.cost if line.of[0] == "decode")
-        self._rest_usd = sum_mine(line for line in usage.cost if line.of[0] not in ("prefill", "decode"))
-        self._prompt, self._cached = sum_mine(usage.prompt_tokens), sum_mine(usage.cached_tokens)
-        self._computed, self._decode = sum_mine(usage.prefill_tokens), sum_mine(usage.decode_tokens)
-        self._sent = self._prompt if any(self._prompt) else self._computed
-        # of the week, for hours that do not say it
-        mean = ratio(fsum(value or 0.0 for value in self._cached), fsum(value or 0.0 for value in self._prompt)) or 0.0
-        self._cached_share = [
-            min(1.0, mean if (value := ratio(cached, prompt)) is None else value)
-            for cached, prompt in zip(self._cached, self._prompt, strict=True)
-        ]
+def _take_place(row: dict[str, Any]) -> Place:
+    return read_fleet(row.pop("fleet")), row.pop("model_name")
 
-    def measure_scale(self, mine: Iterable[_Counted]) -> Scale:
+
+class _Engine(Struct, frozen=True):
+    """A model's cost and tokens by hour, as its engines count them; a row of `engine`."""
+
+    prefill_usd: Hours
+    decode_usd: Hours
+    rest_usd: Hours
+    prompt: Hours
+    cached: Hours
+    computed: Hours
+    generated: Hours
+
+    @property
+    def sent(self) -> Hours:
+        """Prompt tokens as sent, else those that were computed."""
+        return self.prompt if any(self.prompt) else self.computed
+
+    def measure_scale(self, mine: Collection[_Counted]) -> tuple[float | None, float | None]:
         """Engines' tokens over the gateway's."""
-        mine = tuple(mine)
-        return Scale(
-            *self._place,
-            _measure(self._sent, [one.prompt for one in mine]),
-            _measure(self._decode, [one.decode for one in mine]),
+        return (
+            _measure(self.sent, [one.prompt for one in mine]),
+            _measure(self.generated, [one.generated for one in mine]),
         )
 
-    def divide(self, mine: Mapping[Who, _Counted]) -> tuple[list[TenantCost], TenantCost]:
+    def share_cached(self) -> list[float]:
+        """Of the prompts by hour; of the week, for hours that do not say it."""
+        mean = ratio(sum_known(self.cached), sum_known(self.prompt)) or 0.0
+        return [
+            min(1.0, mean if (value := ratio(cached, prompt)) is None else value)
+            for cached, prompt in zip(self.cached, self.prompt, strict=True)
+        ]
+
+    def divide(self, place: Place, mine: Mapping[Who, _Counted]) -> tuple[list[TenantCost], TenantCost]:
         """A row for each tenant, and what none of them explains."""
         # a gateway that says cached tokens at all says those of every tenant: one without any had none
         knows = any(value for one in mine.values() for value in one.cached)
         booked: list[tuple[Who | None, _Sums]] = []
-        for hour in range(len(self._rest_usd)):
+        cached_share, of_engines = self.share_cached(), self.sent
+        for hour in range(len(self.rest_usd)):
             sent, cached, computed, generated = {}, {}, {}, {}
             for who, one in mine.items():
                 prompt = sent[who] = one.prompt[hour] or 0.0
-                cached[who] = min(prompt, (one.cached[hour] or 0.0) if knows else prompt * self._cached_share[hour])
-                computed[who], generated[who] = prompt - cached[who], one.decode[hour] or 0.0
+                cached[who] = min(prompt, (one.cached[hour] or 0.0) if knows else prompt * cached_share[hour])
+                computed[who], generated[who] = prompt - cached[who], one.generated[hour] or 0.0
             # what all had cached was computed for somebody all the same: the end of each prompt
             weights = computed if any(computed.values()) else sent
-            prefill = _share(weights, fsum(sent.values()), self._sent[hour])
-            decode = _share(generated, fsum(generated.values()), self._decode[hour])
+            prefill = _share(weights, fsum(sent.values()), of_engines[hour])
+            decode = _share(generated, fsum(generated.values()), self.generated[hour])
             booked += self._book(hour, cached, prefill, decode)
         hours = group_by_key(booked)
         sums = {who: _Sums(*map(fsum, zip(*hours.get(who, (_Sums(),)), strict=True))) for who in (*mine, None)}
         rows = [
-            _make_row(self._place, who, one, cached=sums[who].cached, is_mean=not knows, sums=sums[who])
+            _make_row(place, one, cached=sums[who].cached, is_mean=not knows, sums=sums[who])
             for who, one in mine.items()
         ]
-        return rows, _make_row(self._place, ("", ""), _Counted((), (), (), 0.0), cached=0.0, sums=sums[None])
+        return rows, _make_row(place, _Counted("", "", (), (), (), 0.0), cached=0.0, sums=sums[None])
 
     def _book(
         self, hour: int, cached: Mapping[Who, float], prefill: Mapping[Who, float], decode: Mapping[Who, float]
     ) -> Iterator[tuple[Who | None, _Sums]]:
         """One hour's cost, with the tenants' shares of each phase; what the shares leave is nobody's, whom None stands for."""
-        prefill_usd, decode_usd = self._prefill_usd[hour] or 0.0, self._decode_usd[hour] or 0.0
-        rest_usd, busy_usd = self._rest_usd[hour] or 0.0, prefill_usd + decode_usd
+        prefill_usd, decode_usd = self.prefill_usd[hour] or 0.0, self.decode_usd[hour] or 0.0
+        rest_usd, busy_usd = self.rest_usd[hour] or 0.0, prefill_usd + decode_usd
         parts = (prefill_usd / busy_usd, decode_usd / busy_usd) if busy_usd else _weigh(prefill, decode)
         shares: dict[Who | None, tuple[float, float]] = {
             who: (prefill.get(who, 0.0), decode.get(who, 0.0)) for who in cached
@@ -241,20 +256,20 @@ class _Engine:
 
 
 def _make_row(
-    place: Place, who: Who, one: _Counted, *, cached: float | None, is_mean: bool = False, sums: _Sums | None = None
+    place: Place, one: _Counted, *, cached: float | None, is_mean: bool = False, sums: _Sums | None = None
 ) -> TenantCost:
     """`sums`: None for a model that no engine serves."""
     usd = sums or _Sums()
     return TenantCost(
-        tenant=who[0],
-        kind=who[1],
+        tenant=one.tenant,
+        kind=one.kind,
         fleet=place[0],
         model_name=place[1],
         served=sums is not None,
         prompt_tokens=fsum(value or 0.0 for value in one.prompt),
         cached_tokens=cached,
         cached_is_mean=is_mean,
-        decode_tokens=fsum(value or 0.0 for value in one.decode),
+        decode_tokens=fsum(value or 0.0 for value in one.generated),
         requests=one.requests,
         prefill_usd=usd.prefill,
         decode_usd=usd.decode,
@@ -290,41 +305,3 @@ def _measure(engines: Hours, gateways: Sequence[Hours]) -> float | None:
     seen = [fsum(one[hour] or 0.0 for one in gateways) for hour in range(len(engines))]
     both = [(value, counted) for value, counted in zip(engines, seen, strict=True) if value and counted]
     return ratio(fsum(value for value, _ in both), fsum(counted for _, counted in both))
-
-
-def _place(owner: Owner, identity: Sequence[str]) -> Place:
-    return owner.fleet(identity), owner.model_name
-
-
-def _find_served(usage: Usage, identity: Sequence[str]) -> frozenset[Place]:
-    lines = (*usage.cost, *usage.gpu_seconds)
-    return frozenset(_place(line.owner, identity) for line in lines if line.owner.role != Role.FRONTEND)
-
-
-def _gather(
-    tenants: TenantUsage, hours: int, identity: Sequence[str], served: frozenset[Place]
-) -> dict[tuple[Place, Who], _Counted]:
-    """Counts by model and tenant. A gateway of another fleet than the engines stands for the only fleet that serves its model."""
-    lines: dict[tuple[Place, Who], dict[str, list[Line]]] = {}
-    for name in ("prompt", "decode", "cached", "requests"):
-        for line in getattr(tenants, name):
-            place = _find_engines(_place(line.owner, identity), served)
-            key = place, (line.of[0], line.of[1])
-            lines.setdefault(key, {}).setdefault(name, []).append(line)
-    return dict(_sum_up(lines, hours))
-
-
-def _sum_up(
-    lines: Mapping[tuple[Place, Who], Mapping[str, list[Line]]], hours: int
-) -> Iterator[tuple[tuple[Place, Who], _Counted]]:
-    for key, each in lines.items():
-        prompt, decode, cached = (sum_by_hour(each.get(name, ()), hours) for name in ("prompt", "decode", "cached"))
-        requests = [line.total for line in each.get("requests", ())]
-        yield key, _Counted(prompt, decode, cached, fsum(requests) if requests else None)
-
-
-def _find_engines(place: Place, served: frozenset[Place]) -> Place:
-    if place in served:
-        return place
-    others = [one for one in served if one[1] == place[1]]
-    return others[0] if len(others) == 1 else place

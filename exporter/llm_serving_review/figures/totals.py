@@ -1,16 +1,14 @@
-"""What of a week counts, its totals over all owners or some, and unit costs."""
+"""Totals of a week over all owners or some, and unit costs. `tables/totals.sql` has what is summed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from math import fsum
+from collections.abc import Mapping
 
-from llm_serving_exporter.model.record import Struct, field, replace
-from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.render.numbers import percent
-from llm_serving_review.evidence.usage import Extra, Line, Owner, Usage, sum_by_hour
 from llm_serving_review.settings.settings import ApiPrice
-from llm_serving_review.tables.sums import group_by_key, sum_by_key, sum_known
+from llm_serving_review.tables.facts import FactTable
+from llm_serving_review.tables.sums import sum_known
 
 # --- Formulas of the review, one function each. None: unknown. docs/internals-report.md has them in words.
 
@@ -35,12 +33,6 @@ def ratio(above: float | None, below: float | None) -> float | None:
 def change(after: float | None, before: float | None) -> float | None:
     """Relative change, 0.08 for 8 % more; None without something to compare with."""
     return after / before - 1 if after is not None and before else None
-
-
-def allocated(phase_usd: float, prefill_usd: float, decode_usd: float, all_usd: float) -> float | None:
-    """A phase's share of all cost of a target, idle and down time included; None where neither phase has a cost."""
-    productive = prefill_usd + decode_usd
-    return phase_usd * all_usd / productive if productive > 0 else None
 
 
 def total_cost_of_ownership(
@@ -84,205 +76,24 @@ def payback(purchase_usd: float, api_usd_per_month: float, own_usd_per_month: fl
     return Payback(purchase_usd / saving)
 
 
-# --- Chooses which of a week's tokens, requests and objective events count, so that each counts once and only where its cost is known.
-# Pure.
-#
-# A front end counts again what its workers count, and with split pools both sides count the prompts. Tokens of a target without a price
-# would make those of the others look cheap, and GPU time of a target that counts none would make them look dear: a quotient has both sides
-# of the same engines.
-
-
-# whose events say what users had, the first that has any
-_OBSERVERS = (Role.FRONTEND, Role.UNIFIED, Role.DECODE, Role.PREFILL)
-# which pool's count is taken where a model has both
-_POOL = {
-    "prompt_tokens": Role.PREFILL,
-    "cached_tokens": Role.PREFILL,
-    "decode_tokens": Role.DECODE,
-    "requests": Role.DECODE,
-}
-
-_POOLS = frozenset({Role.PREFILL, Role.DECODE})
-# phases of time in which a target served nothing; what of its cost may lie elsewhere, such as while it started
-_AT_REST = frozenset({"idle", "down"})
-_LITTLE_WORK = 0.05
-
-Place = tuple[Extra, str]
-Shares = list[float]
-
-
-class _Priced(Struct, frozen=True):
-    """The share of GPU time that has a price, by hour."""
-
-    targets: dict[Place, Shares]  # by target
-    models: dict[Place, Shares]  # by model
-
-
-def count_once(usage: Usage, identity: Sequence[str] = ()) -> Usage:
-    """The usage with only what counts. `identity`: labels that tell fleets apart; models of the same name in two fleets are two models."""
-
-    model = _find_model(identity)
-    priced = _Priced(_find_priced_shares(usage, lambda owner: owner.who), _find_priced_shares(usage, model))
-
-    def keep_counted(name: str) -> tuple[Line, ...]:
-        return _keep_once(name, _keep_priced(getattr(usage, name), priced, model), model)
-
-    return replace(
-        usage,
-        prefill_tokens=keep_counted("prefill_tokens"),
-        decode_tokens=keep_counted("decode_tokens"),
-        prompt_tokens=keep_counted("prompt_tokens"),
-        cached_tokens=keep_counted("cached_tokens"),
-        requests=keep_counted("requests"),
-        slo=_keep_observed(usage.slo, model),
-    )
-
-
-class Counting(Struct, frozen=True):
-    """Owners whose GPU time stands over a sum, because what is summed is counted there."""
-
-    tokens: frozenset[Owner]  # over prompt tokens as sent and generated ones
-    of_phase: Mapping[str, frozenset[Owner]]  # over tokens of a phase, by its name
-    requests: frozenset[Owner]
-    cached: frozenset[Owner]  # over prompt tokens of which the cached ones are counted
-
-
-def find_counting(usage: Usage, identity: Sequence[str] = ()) -> Counting:
-    """Of usage as it counts, after `count_once`.
-
-    An engine counts by itself, or a front end or the other pool of its model counts for it. One that served nothing bears its model's
-    tokens with the others; one that worked and counted nothing does not.
-    """
-    model = _find_model(identity)
-    all_usd = sum_by_key((line.owner, line.total) for line in usage.cost)
-    work_usd = sum_by_key((line.owner, line.total) for line in usage.cost if line.of[0] not in _AT_REST)
-    at_rest = {owner for owner, usd in all_usd.items() if work_usd.get(owner, 0.0) <= _LITTLE_WORK * usd}
-
-    def find(*names: str) -> frozenset[Owner]:
-        own = {name: sum_by_key((line.owner, line.total) for line in getattr(usage, name)) for name in names}
-        roles = {name: _find_roles(getattr(usage, name), model) for name in names}
-        there = {name: {model(owner) for owner in owners} for name, owners in own.items()}
-
-        def by_others(owner: Owner, name: str) -> bool:
-            of_model, side = roles[name].get(model(owner), set()), _POOL.get(name)
-            if owner.role in _POOLS and owner.role != side and of_model & ({side} if side else _POOLS):
-                return True
-            # without a name nobody knows whose replica it is
-            is_borne = owner in at_rest and bool(owner.model_name) and model(owner) in there[name]
-            return Role.FRONTEND in of_model or is_borne
-
-        return frozenset(
-            owner
-            for owner in {*all_usd, *(owner for owners in own.values() for owner in owners)}
-            if all(owner in own[name] or by_others(owner, name) for name in names)
-            and (any(own[name].get(owner) for name in names) or all(by_others(owner, name) for name in names))
-        )
-
-    return Counting(
-        find("prompt_tokens", "decode_tokens"),
-        {"prefill": find("prefill_tokens"), "decode": find("decode_tokens")},
-        find("requests"),
-        find("prompt_tokens", "cached_tokens"),
-    )
-
-
-def _find_model(identity: Sequence[str]) -> Callable[[Owner], Place]:
-    def model(owner: Owner) -> Place:
-        return tuple((name, owner.label(name)) for name in identity), owner.model_name
-
-    return model
-
-
-def _find_priced_shares(usage: Usage, place: Callable[[Owner], Place]) -> dict[Place, Shares]:
-    """The share of GPU time that has a price, by place and hour: 1 where only the cost is known, 0 where there is no price."""
-    found = {}
-    for who, lines in group_by_key((place(line.owner), line) for line in usage.gpu_seconds).items():
-        count = len(lines[0].hours)
-        priced, whole = sum_by_hour((line for line in lines if line.of[1]), count), sum_by_hour(lines, count)
-        found[who] = [(part or 0.0) / all_ if all_ else 0.0 for part, all_ in zip(priced, whole, strict=True)]
-    for line in usage.cost:
-        into_shares = found.setdefault(place(line.owner), [0.0] * len(line.hours))
-        for index, value in enumerate(line.hours):
-            if value and not into_shares[index]:
-                into_shares[index] = 1.0
-    return found
-
-
-def _keep_priced(lines: Iterable[Line], priced: _Priced, model: Callable[[Owner], Place]) -> tuple[Line, ...]:
-    """Lines, only in the hours in which their target has a cost; for a front end, in which its model has one."""
-    found = []
-    for line in lines:
-        owner = line.owner
-        shares = priced.targets.get(owner.who)
-        if owner.role == Role.FRONTEND and (shares is None or not any(shares)):
-            shares = priced.models.get(model(owner))
-        if shares is None or not any(shares):
-            continue
-        hours = tuple(
-            value * share if value is not None and share else None
-            for value, share in zip(line.hours, shares, strict=True)
-        )
-        found.append(line if hours == line.hours else Line(owner, line.of, hours))
-    return tuple(found)
-
-
-def _keep_once(name: str, lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> tuple[Line, ...]:
-    """Drops front ends whose workers count as well, and of split pools the side that does not count as a user would."""
-    roles = _find_roles(lines, model)
-
-    def kept(owner: Owner) -> bool:
-        there = roles.get(model(owner), set())
-        if owner.role == Role.FRONTEND:
-            return not there - {Role.FRONTEND}
-        return name not in _POOL or owner.role not in _POOLS or not there >= _POOLS or owner.role == _POOL[name]
-
-    return tuple(line for line in lines if kept(line.owner))
-
-
-def _keep_observed(lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> tuple[Line, ...]:
-    """For each objective of a model, the events counted nearest to its users."""
-    chosen = []
-    for slo in sorted({line.of[0] for line in lines}):
-        of_slo = tuple(line for line in lines if line.of[0] == slo)
-        roles = _find_roles(of_slo, model)
-        for line in of_slo:
-            there = roles.get(model(line.owner), set())
-            nearest = next((role for role in _OBSERVERS if role in there), line.owner.role)
-            if line.owner.role == nearest:
-                chosen.append(line)
-    return tuple(chosen)
-
-
-def _find_roles(lines: Iterable[Line], model: Callable[[Owner], Place]) -> dict[Place, set[str]]:
-    """The roles of each model that counted anything."""
-    found: dict[Place, set[str]] = {}
-    for line in lines:
-        if line.total:
-            found.setdefault(model(line.owner), set()).add(line.owner.role)
-    return found
-
-
-# --- A week's usage -> totals over all owners or some, and unit costs.
+# --- Totals, and unit costs.
 
 
 PHASES = ("prefill", "decode", "idle", "down", "unattributed")
 STATES = ("busy", "idle", "down", "unknown")
 TOKEN_PHASES = ("prefill", "decode")
-_JOULES_PER_KWH = 3.6e6
 
 # of the spend: where less is not counted, nothing is said of it
 _LEAST_UNCOUNTED = 0.005
-
-Chosen = Callable[[Owner], bool]
 
 
 class Counted(Struct, frozen=True):
     """Both sides of a unit cost: GPU time and tokens of the same engines. None: nothing was counted, which is not 0."""
 
-    usd: float | None  # GPU time
-    prompt_tokens: float | None  # as clients sent them, cached ones included
-    cached_tokens: float | None  # that the prefix cache had
-    decode_tokens: float | None
+    usd: float | None = None  # GPU time
+    prompt_tokens: float | None = None  # as clients sent them, cached ones included
+    cached_tokens: float | None = None  # that the prefix cache had
+    decode_tokens: float | None = None
 
 
 class Totals(Struct, frozen=True):
@@ -302,10 +113,8 @@ class Totals(Struct, frozen=True):
     energy_usd: float | None = None  # electricity that the GPU rates do not include
     carbon_kg: float | None = None  # kilograms of CO2 equivalent
     savings_usd: float | None = None  # GPU time that the prefix cache saved
-    # by phase, with idle and down time borne by the tokens of the same target
+    # by phase, with idle and down time borne by the tokens of the same target; what no token bears is in neither
     allocated_usd: Mapping[str, float] = field(default_factory=dict)
-    # cost that no token bears, because its target did neither phase, or counts no tokens of it
-    tokenless_usd: float = 0.0
     # of engines whose tokens, prompt as sent and generated, are counted; None where that is all of them
     counted: Counted | None = None
     # `usd_by_phase` of engines whose tokens of that phase are counted; None where that is all of them
@@ -392,79 +201,16 @@ def say_counted(share: float | None, what: str = "tokens") -> str:
     return f"of the {percent(share, 0)} of the spend whose {what} are counted"
 
 
-def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True, counting: Counting | None = None) -> Totals:
-    """Totals over the owners that `chosen` accepts. `counting`: of this usage, None to find it for fleets without identity labels."""
-    counts = counting or find_counting(usage)
-
-    def one(lines: Iterable[Line], of: Collection[Owner] | None = None) -> float | None:
-        return sum_known(line.total for line in lines if chosen(line.owner) and (of is None or line.owner in of))
-
-    def each(lines: Iterable[Line]) -> dict[str, float]:
-        return sum_by_key((line.of[0], line.total) for line in lines if chosen(line.owner))
-
-    cost = [line for line in usage.cost if chosen(line.owner)]
-
-    def narrow(owners: frozenset[Owner], *summed: Iterable[Line]) -> frozenset[Owner] | None:
-        """None where that is all of them."""
-        every = all(line.owner in owners for lines in (cost, *summed) for line in lines if chosen(line.owner))
-        return None if every else owners
-
-    hours_by_state = {state: seconds / 3600 for state, seconds in each(usage.gpu_seconds).items()}
-    joules, grams = one(usage.energy_joules), one(usage.carbon_grams)
-    by_phase = {phase: narrow(counts.of_phase[phase]) for phase in TOKEN_PHASES}
-    borne, tokenless = _allocate(cost, by_phase)
-    both = narrow(counts.tokens, usage.prompt_tokens, usage.decode_tokens)
-    requests, cached = narrow(counts.requests), narrow(counts.cached, usage.prompt_tokens)
-    return Totals(
-        usd=one(usage.cost),
-        usd_by_phase=each(usage.cost),
-        gpu_hours=fsum(hours_by_state.values()) if hours_by_state else None,
-        gpu_hours_by_state=hours_by_state,
-        unpriced_gpu_hours=fsum(
-            line.total for line in usage.gpu_seconds if not line.of[1] and chosen(line.owner)
-        ) / 3600,
-        prefill_tokens=one(usage.prefill_tokens),
-        decode_tokens=one(usage.decode_tokens),
-        prompt_tokens=one(usage.prompt_tokens),
-        cached_tokens=one(usage.cached_tokens),
-        requests=one(usage.requests),
-        energy_kwh=None if joules is None else joules / _JOULES_PER_KWH,
-        energy_usd=one(usage.energy_cost),
-        carbon_kg=None if grams is None else grams / 1000,
-        savings_usd=one(usage.savings),
-        allocated_usd=borne,
-        tokenless_usd=tokenless,
-        counted=None if both is None else Counted(
-            *(one(lines, both) for lines in (usage.cost, usage.prompt_tokens, usage.cached_tokens, usage.decode_tokens))
-        ),
-        counted_usd_by_phase=None if by_phase == dict.fromkeys(TOKEN_PHASES) else {
-            phase: one((line for line in cost if line.of[0] == phase), owners) or 0.0 for phase, owners in by_phase.items()
-        },
-        requests_usd=None if requests is None else one(usage.cost, requests) or 0.0,
-        cacheable_tokens=None if cached is None else one(usage.prompt_tokens, cached) or 0.0,
-    )  # fmt: skip
+NOTHING = Totals()
 
 
-def _allocate(cost: Iterable[Line], counting: Mapping[str, Collection[Owner] | None]) -> tuple[dict[str, float], float]:
-    """USD by phase with idle and down time borne by the tokens, and what no token bears. `counting`: by phase, who counts its tokens; None
-    for all."""
-    borne: dict[str, list[float]] = {phase: [] for phase in TOKEN_PHASES}
-    nobody = []
-    for owner, phases in sum_by_owner(cost).items():
-        prefill, decode, everything = phases.get("prefill", 0.0), phases.get("decode", 0.0), fsum(phases.values())
-        for phase in TOKEN_PHASES:
-            share = allocated(phases.get(phase, 0.0), prefill, decode, everything)
-            who = counting[phase]
-            if share is not None and (who is None or owner in who):
-                borne[phase].append(share)
-            else:
-                nobody.append(share or 0.0)
-        if prefill + decode <= 0:
-            nobody.append(everything)
-    return {phase: fsum(shares) for phase, shares in borne.items()}, fsum(nobody)
-
-
-def sum_by_owner(lines: Iterable[Line]) -> dict[Owner, dict[str, float]]:
-    """Sums by owner and by the first of the line's own labels."""
-    of_owner = group_by_key((line.owner, (line.of[0], line.total)) for line in lines)
-    return {owner: sum_by_key(pairs) for owner, pairs in of_owner.items()}
+def read_totals(facts: FactTable, section: str = "") -> dict[tuple[str, str], Totals]:
+    """Totals by week and item. `section`: what owners are added up by, "" for all of them; "model" or "label ..." have items."""
+    found = {}
+    for row in facts.rows("select * from totals where section = :section", section=section):
+        counted, by_phase = row.pop("counted", {}), row["counted_usd_by_phase"]
+        row["counted"] = None if counted.pop("all", 1) else Counted(**counted)
+        row["counted_usd_by_phase"] = None if by_phase.pop("all", 1) else by_phase
+        _, week, item = (row.pop(name) for name in ("section", "week", "item"))
+        found[week, item] = Totals(**row)
+    return found

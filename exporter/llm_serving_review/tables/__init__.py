@@ -1,1 +1,1 @@
-"""What figures are made with: sums with the same digits on every Python and in whatever order they are taken."""
+"""What figures are made with: the fact table with its views, and sums that have the same digits on every Python and in any order."""

@@ -15,13 +15,15 @@ from llm_serving_review.evidence.usage import (
     Hours,
     Line,
     Owner,
-    RateFacts,
     Usage,
 )
-from llm_serving_review.evidence.week import parse_week, week_before
+from llm_serving_review.evidence.week import Week, parse_week, week_before
+from llm_serving_review.figures.totals import Totals, read_totals
+from llm_serving_review.tables.facts import BEFORE, NOW, FactTable
 
 UTC = ZoneInfo("UTC")
 WEEK = parse_week("2026-W46", UTC)
+NO_USAGE = Usage()
 
 
 def owner(target: str = "a:8000", model: str = "m", role: str = "unified", **extra: str) -> Owner:
@@ -69,6 +71,16 @@ def gauge(hours: Hours | float, **labels: str) -> Gauge:
     return Gauge(labels, hours if isinstance(hours, tuple) else (hours,) * 168)
 
 
+def facts_of(now: Usage, before: Usage = NO_USAGE, identity: tuple[str, ...] = (), week: Week = WEEK) -> FactTable:
+    """Both weeks with only what counts."""
+    return FactTable({NOW: (week, now), BEFORE: (week_before(week, UTC), before)}, identity)
+
+
+def totals_of(now: Usage, identity: tuple[str, ...] = ()) -> Totals:
+    """Over all owners."""
+    return read_totals(facts_of(now, identity=identity)).get((NOW, ""), Totals())
+
+
 def evidence(now: Usage, earlier: Usage, **more: object) -> Evidence:
     return Evidence(WEEK, week_before(WEEK, UTC), now, earlier, **more)
 
@@ -104,7 +116,7 @@ def fleet_of(models: int, teams: int, gaps: int, name: str = "model") -> Evidenc
             prices=tuple(prices),
             nodes=tuple(nodes),
             committed=(gauge(float(models), rate=f"{name}-rate"),),
-            rates={f"{name}-rate": RateFacts(f"{name}-rate", "reserved")},
+            rates={f"{name}-rate": "reserved"},
             budget_usd_per_month=1000.0,
         ),
         fleet=Fleet(

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.model.cost import Pool, PoolBook
 from llm_serving_exporter.model.target import NodePlace
-from llm_serving_review.evidence.usage import Book, Evidence, Gap, Gauge, Line, Owner, RateFacts, Usage
+from llm_serving_review.evidence.usage import Book, Evidence, Gap, Gauge, Line, Owner, Usage
 from llm_serving_review.evidence.week import Week, parse_week, week_before
 from llm_serving_review.figures.pools import Pools, measure_pools
 
@@ -83,7 +83,7 @@ class PoolWeek:
             prices=tuple(self._prices),
             nodes=tuple(self._nodes),
             places=tuple(self._places),
-            rates={kind: RateFacts(kind, kind) for kind in kinds},
+            rates={kind: kind for kind in kinds},
         )
 
     def measure(self, *pools: Pool, gaps: tuple[Gap, ...] = (), begins: int = 0) -> Pools:

@@ -24,7 +24,6 @@ from llm_serving_review.evidence.usage import (
     Hours,
     Line,
     Owner,
-    RateFacts,
     Usage,
 )
 from llm_serving_review.evidence.week import parse_week, week_before
@@ -243,8 +242,8 @@ def _make_book(first: int) -> Book:
         )
 
     here = [of for of in REPLICAS if any(of.there(hour) for hour in range(first, first + 168))]
-    rates: Mapping[str, RateFacts] = {
-        "reserved": RateFacts("reserved", "reserved", includes_power=False), "on demand": RateFacts("on demand", "on_demand"),
+    rates: Mapping[str, str] = {
+        "reserved": "reserved", "on demand": "on_demand",
     }  # fmt: skip
     return Book(
         prices=tuple(gauge(_PRICES[of.gpu, of.rate], of, gpu_name=of.gpu, rate=of.rate) for of in here),

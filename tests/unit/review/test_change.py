@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_review.evidence.usage import Book, Evidence, Gap, RateFacts, Usage
+from llm_serving_review.evidence.usage import Book, Evidence, Gap, Usage
 from llm_serving_review.figures.change import write_causes
 from llm_serving_review.figures.matching import Kind
 from llm_serving_review.figures.review import Review, build_review
@@ -157,7 +157,7 @@ def book(*prices: tuple[str, str, str, float]) -> Book:
     """Target, kind, rate, price."""
     return Book(
         prices=tuple(gauge(price, target=target, gpu_name=kind, rate=rate) for target, kind, rate, price in prices),
-        rates={rate: RateFacts(rate) for _, _, rate, _ in prices},
+        rates={rate: "" for _, _, rate, _ in prices},
     )
 
 

@@ -9,12 +9,12 @@ from llm_serving_review.evidence.usage import Line, Usage
 from llm_serving_review.figures.past_weeks import describe_read_week
 from llm_serving_review.figures.review import build_review
 from llm_serving_review.figures.rows import measure_attainments
-from llm_serving_review.figures.totals import count_once, find_counting, sum_usage
 from llm_serving_review.pages.first_page import build_first_page
 from llm_serving_review.pages.page import render_page
 from llm_serving_review.pages.summary import render_summary
 from llm_serving_review.settings.settings import ApiPrice, MonthlyCosts, Settings
-from tests.support.builders.costevidence import WEEK, evidence, flat, joined, owner, usage
+from llm_serving_review.tables.facts import NOW
+from tests.support.builders.costevidence import evidence, facts_of, flat, joined, owner, totals_of, usage
 from tests.support.rows import check_rows
 
 COST = {"prefill": 10.0, "decode": 30.0}
@@ -31,7 +31,7 @@ def test_a_front_end_beside_its_workers_doubles_nothing() -> None:
     worker = usage(WORKER, COST, 8e6, 2e6)
     both = joined(worker, bare(usage(FRONT, COST, 8e6, 2e6)))
     found = build_review(evidence(both, both), Settings())
-    alone = sum_usage(worker)
+    alone = totals_of(worker)
     assert found.now.tokens == pytest.approx(alone.tokens)
     assert found.now.requests == pytest.approx(alone.requests)
     assert found.now.blended_usd_per_million == pytest.approx(alone.blended_usd_per_million)
@@ -42,44 +42,44 @@ def test_a_front_end_beside_its_workers_doubles_nothing() -> None:
 
 def test_a_front_end_speaks_for_workers_that_count_no_tokens() -> None:
     worker = replace(usage(WORKER, COST), prefill_tokens=(), decode_tokens=(), prompt_tokens=(), requests=())
-    found = sum_usage(count_once(joined(worker, bare(usage(FRONT, {}, 8e6, 2e6)))))
+    found = totals_of(joined(worker, bare(usage(FRONT, {}, 8e6, 2e6))))
     assert found.decode_tokens == pytest.approx(2e6)
     assert found.prompt_tokens == pytest.approx(10e6)
     # one with GPUs of its own is a target like others
-    assert sum_usage(count_once(usage(FRONT, COST, 8e6, 2e6))).decode_tokens == pytest.approx(2e6)
+    assert totals_of(usage(FRONT, COST, 8e6, 2e6)).decode_tokens == pytest.approx(2e6)
 
 
 def test_a_model_of_one_name_in_two_fleets_is_two() -> None:
     here, there = owner("a:8000", cluster="here"), owner("b:8000", role="frontend", cluster="there")
     week = joined(usage(here, COST, 8e6, 2e6), usage(there, COST, 8e6, 2e6))
-    assert sum_usage(count_once(week, ("cluster",))).decode_tokens == pytest.approx(4e6)
-    assert sum_usage(count_once(week)).decode_tokens == pytest.approx(2e6)
+    assert totals_of(week, ("cluster",)).decode_tokens == pytest.approx(4e6)
+    assert totals_of(week).decode_tokens == pytest.approx(2e6)
 
 
 def test_of_split_pools_each_thing_is_counted_on_one_side() -> None:
     prefill, decode = owner("p:8000", role="prefill"), owner("d:8000", role="decode")
     # each side counts the prompts; the prefill side generates a token a request
     week = joined(usage(prefill, {"prefill": 40.0}, 8e6, 1e4), usage(decode, {"decode": 60.0}, 8e6, 2e6))
-    found = sum_usage(count_once(week))
+    found = totals_of(week)
     assert found.prompt_tokens == pytest.approx(10e6)
     assert found.cached_tokens == pytest.approx(2e6)
     assert found.decode_tokens == pytest.approx(2e6)
     assert found.requests == pytest.approx(2e6 / 250)
     assert found.blended_usd_per_million == pytest.approx(100 / 12)
     # a pool alone is what it is
-    assert sum_usage(count_once(usage(decode, COST, 8e6, 2e6))).prompt_tokens == pytest.approx(10e6)
+    assert totals_of(usage(decode, COST, 8e6, 2e6)).prompt_tokens == pytest.approx(10e6)
 
 
 def test_tokens_without_a_price_are_in_no_unit_cost() -> None:
     unpriced = replace(usage(owner("free:8000"), COST, 8e6, 2e6, rate=""), cost=())
     priced = usage(WORKER, COST, 8e6, 2e6)
-    found, alone = sum_usage(count_once(joined(priced, unpriced))), sum_usage(priced)
+    found, alone = totals_of(joined(priced, unpriced)), totals_of(priced)
     assert found.tokens == pytest.approx(alone.tokens)
     assert found.usd_per_request == pytest.approx(alone.usd_per_request)
     # none that count is not 0 that count
     for nobody in (unpriced, bare(usage(FRONT, {}, 8e6, 2e6))):
-        assert sum_usage(count_once(nobody)).tokens is None
-        assert sum_usage(count_once(nobody)).requests is None
+        assert totals_of(nobody).tokens is None
+        assert totals_of(nobody).requests is None
 
 
 def without(whole: Usage, *names: str) -> Usage:
@@ -192,28 +192,30 @@ def test_both_sides_of_a_unit_cost_are_of_the_same_engines(week: Usage, usd: flo
 def test_one_cluster_does_not_count_for_another() -> None:
     here, there = owner("a:8000", cluster="here"), owner("b:8000", cluster="there")
     week = joined(usage(here, COST, 8e6, 2e6), without(usage(there, {"idle": 7.0})))
-    assert sum_usage(week, counting=find_counting(week, ("cluster",))).of_tokens.usd == pytest.approx(40.0)
-    assert sum_usage(week, counting=find_counting(week)).of_tokens.usd == pytest.approx(47.0)
+    assert totals_of(week, ("cluster",)).of_tokens.usd == pytest.approx(40.0)
+    assert totals_of(week).of_tokens.usd == pytest.approx(47.0)
 
 
 def test_other_quotients_have_one_set_of_engines_too() -> None:
     dumb = replace(usage(owner("o:8000", "other"), COST, 8e6, 2e6), cached_tokens=(), requests=(), prefill_tokens=())
     week = joined(usage(WORKER, COST, 8e6, 2e6), dumb)
-    both, alone = sum_usage(week), sum_usage(usage(WORKER, COST, 8e6, 2e6))
+    both, alone = totals_of(week), totals_of(usage(WORKER, COST, 8e6, 2e6))
     for read in (lambda sums: sums.cached_ratio, lambda sums: sums.usd_per_request, lambda sums: sums.busy_usd_per_million("prefill"),
                  lambda sums: sums.allocated_usd_per_million("prefill")):  # fmt: skip
         assert read(both) == pytest.approx(read(alone))
-    # what no token bears is not lost
-    assert sum(both.allocated_usd.values()) + both.tokenless_usd == pytest.approx(both.usd)
+    # of the other one's prompts no token bears the cost
+    assert sum(both.allocated_usd.values()) == pytest.approx((both.usd or 0.0) - COST["prefill"])
     assert both.requests_share == pytest.approx(0.5)
 
 
 def test_the_weeks_before_and_days_have_the_same_unit_cost() -> None:
-    known = describe_read_week(WEEK, field_week(), 6.484, 168.0, ())
+    known = describe_read_week(facts_of(field_week()), NOW, 6.484, 168.0, ())
     assert known.usd_per_million == pytest.approx(83.0, abs=0.005)
     assert sum(known.counted_usd_by_hour.values()) == pytest.approx(0.771)
     assert sum(known.usd_by_hour.values()) == pytest.approx(6.484)
-    assert describe_read_week(WEEK, counting("a:1", "m", 5.0, 5000.0), 5.0, 168.0, ()).counted_usd_by_hour == {}
+    assert (
+        describe_read_week(facts_of(counting("a:1", "m", 5.0, 5000.0)), NOW, 5.0, 168.0, ()).counted_usd_by_hour == {}
+    )
 
 
 def test_prices_that_came_late_leave_the_hours_before_out() -> None:
@@ -223,7 +225,7 @@ def test_prices_that_came_late_leave_the_hours_before_out() -> None:
     seconds.append(Line(WORKER, ("busy", ""), tuple(3600.0 * (1 - (one or 0.0)) for one in share)))
     week = Usage(cost=(cost,), gpu_seconds=tuple(seconds), decode_tokens=(flat(WORKER, (), 168e6),))
     # 83 hours, and a quarter of the one in which the price came
-    assert sum_usage(count_once(week)).decode_tokens == pytest.approx(83.25e6)
+    assert totals_of(week).decode_tokens == pytest.approx(83.25e6)
 
 
 @check_rows(
@@ -242,7 +244,7 @@ def test_objectives_are_seen_where_users_are(roles: tuple[str, ...], seen: str) 
         for role in roles
         for outcome in ("good", "bad")
     ]
-    (found,) = measure_attainments(count_once(Usage(slo=tuple(lines))), {})
+    (found,) = measure_attainments(facts_of(Usage(slo=tuple(lines))), {})
     assert found.good == pytest.approx(good[seen])
     assert found.total == pytest.approx(good[seen] + 100.0)
 
@@ -257,5 +259,5 @@ def test_a_week_without_prices_of_many_hours_is_compared_with_nothing() -> None:
         assert found.earlier.usd is None
         (note,) = (note for note in found.notes if "is not compared" in note)
         assert "5.7 % of the GPU-hours of 2026-W4" in note
-    few = replace(hours, gpu_seconds=tuple(replace(line, hours=(1.0,) * 168) for line in hours.gpu_seconds))
+    few = replace(hours, gpu_seconds=tuple(Line(line.owner, line.of, (1.0,) * 168) for line in hours.gpu_seconds))
     assert build_review(evidence(joined(whole, few), whole), Settings()).split is not None

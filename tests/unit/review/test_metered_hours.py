@@ -107,8 +107,7 @@ def test_targets_of_the_same_name_in_two_fleets_are_two_and_stand_where_their_ow
         # of the west's kube-state-metrics
         cluster_places={((("cluster", "west"),), "n1"): NodePlace(zone="us-west-2a", provider_id="i-9")},
     )  # fmt: skip
-    places = NodePlaces(book.places, ("cluster",), None, book.cluster_places)
-    found = measure_metered_hours(usage, book, week_in("UTC"), ("cluster",), places)
+    found = measure_metered_hours(usage, book, week_in("UTC"), ("cluster",))
     assert {one.fleet: (one.region, one.zone, one.provider_id, one.usd, one.usd_per_gpu_hour) for one in found} == {
         ("east",): ("us-east", "", "", 3.0, 3.0),
         ("west",): ("us-west", "us-west-2a", "i-9", 4.0, 4.0),
@@ -117,10 +116,8 @@ def test_targets_of_the_same_name_in_two_fleets_are_two_and_stand_where_their_ow
 
 def test_the_price_file_is_believed_before_series_and_these_before_the_cluster() -> None:
     said = (gauge({0: 1.0}, target="a:8000", node="n1", region="said", instance_type="said"),)
-    places = NodePlaces(
-        said, (), {"n1": NodePlace(region="stated")},
-        {((), "n1"): NodePlace(region="kube", instance_type="kube", provider_id="kube")},
-    )  # fmt: skip
+    of_cluster = {((), "n1"): NodePlace(region="kube", instance_type="kube", provider_id="kube")}
+    places = NodePlaces(Book(places=said, cluster_places=of_cluster), (), {"n1": NodePlace(region="stated")})
     found = places.find((), "a:8000", "n1", 0)
     assert found == NodePlace(region="stated", instance_type="said", provider_id="kube")
     # an hour in which nothing was said has what was said in others

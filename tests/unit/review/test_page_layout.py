@@ -137,7 +137,7 @@ addEventListener("load", () => {
 def scale(usage: Usage, factor: float) -> Usage:
     """A fleet that is as dear as a factor says."""
     cost = tuple(
-        replace(line, hours=tuple(None if value is None else factor * value for value in line.hours))
+        Line(line.owner, line.of, tuple(None if value is None else factor * value for value in line.hours))
         for line in usage.cost
     )
     return replace(usage, cost=cost)
@@ -172,7 +172,8 @@ def everything(folder: Path) -> Review:
 
     def put_in_pools(lines: tuple[Line, ...]) -> tuple[Line, ...]:
         return tuple(
-            replace(line, of=(line.of[0], "pool", *line.of[2:])) if line.owner in pooled else line for line in lines
+            Line(line.owner, (line.of[0], "pool", *line.of[2:]), line.hours) if line.owner in pooled else line
+            for line in lines
         )
 
     now, before = (
@@ -183,7 +184,11 @@ def everything(folder: Path) -> Review:
     now = replace(
         now,
         cost=tuple(
-            replace(line, hours=tuple((3 if 72 <= at < 96 else 1) * (usd or 0.0) for at, usd in enumerate(line.hours)))
+            Line(
+                line.owner,
+                line.of,
+                tuple((3 if 72 <= at < 96 else 1) * (usd or 0.0) for at, usd in enumerate(line.hours)),
+            )
             for line in now.cost
         ),
     )
@@ -219,7 +224,7 @@ def span() -> Review:
     day = span_of(WEEK.begin + 10 * 86_400, 24, UTC)
     made = fleet_of(4, 2, 0)
     cut = {
-        name: tuple(replace(line, hours=line.hours[:24]) for line in getattr(made.usage, name))
+        name: tuple(Line(line.owner, line.of, line.hours[:24]) for line in getattr(made.usage, name))
         for name in name_fields(Usage)
         if name != "unread"
     }

@@ -6,15 +6,25 @@ import pytest
 
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.evidence.context import join_minutes
-from llm_serving_review.evidence.usage import Book, Episode, Fleet, Gap, Line, RateFacts, Usage
+from llm_serving_review.evidence.usage import Book, Episode, Fleet, Gap, Line, Usage
 from llm_serving_review.figures.actions import measure_spare
 from llm_serving_review.figures.rates import find_steady_load, measure_commitments, sum_unused_usd_seen
 from llm_serving_review.figures.review import build_review
 from llm_serving_review.figures.rows import build_invoice_rows, sum_alerts, sum_invoice
-from llm_serving_review.figures.totals import sum_usage
 from llm_serving_review.pages.page import render_page
 from llm_serving_review.settings.settings import ApiPrice, MonthlyCosts, Settings
-from tests.support.builders.costevidence import WEEK, evidence, flat, fleet_of, gauge, joined, owner, usage
+from tests.support.builders.costevidence import (
+    WEEK,
+    evidence,
+    facts_of,
+    flat,
+    fleet_of,
+    gauge,
+    joined,
+    owner,
+    totals_of,
+    usage,
+)
 
 A, B = owner("a:8000"), owner("b:8000", "other")
 
@@ -24,21 +34,21 @@ def test_idle_time_is_borne_by_the_tokens_target_by_target() -> None:
         usage(A, {"prefill": 10.0, "decode": 30.0, "idle": 40.0}, 1e6, 1e6),
         usage(B, {"prefill": 5.0, "decode": 5.0}, 1e6, 1e6),
     )
-    found = sum_usage(week)
+    found = totals_of(week)
     # a: twice its own, b: its own
     assert found.allocated_usd == {"prefill": pytest.approx(25.0), "decode": pytest.approx(65.0)}
     assert found.busy_usd_per_million("prefill") == pytest.approx(7.5)
     assert found.allocated_usd_per_million("decode") == pytest.approx(32.5)
-    assert sum(found.allocated_usd.values()) + found.tokenless_usd == pytest.approx(found.usd)
+    assert sum(found.allocated_usd.values()) == pytest.approx(found.usd)
 
 
 def test_targets_without_tokens_are_borne_by_nobody() -> None:
     week = joined(usage(A, {"decode": 30.0}, 0.0, 1e6), usage(B, {"idle": 40.0}))
-    assert sum_usage(week).tokenless_usd == pytest.approx(40.0)
+    assert sum(totals_of(week).allocated_usd.values()) == pytest.approx(30.0)
 
 
 def test_what_nothing_says_is_none_and_not_0() -> None:
-    found = sum_usage(Usage(cost=(flat(A, ("idle", "r", "x"), 5.0),)))
+    found = totals_of(Usage(cost=(flat(A, ("idle", "r", "x"), 5.0),)))
     assert found.usd == pytest.approx(5.0)
     for value in (
         found.tokens,
@@ -49,21 +59,21 @@ def test_what_nothing_says_is_none_and_not_0() -> None:
         found.blended_usd_per_million,
     ):
         assert value is None
-    assert sum_usage(Usage()).usd is None
+    assert totals_of(Usage()).usd is None
 
 
 def test_spare_replicas_and_the_reserve_apart() -> None:
     model = {"model_name": "m", "role": "unified"}
     week = usage(A, {"decode": 4 * 168.0})
     fleet = Fleet((gauge(4.0, **model),), (gauge(1.0, **model, reserve="none"), gauge(2.5, **model, reserve="nodes")))
-    found = measure_spare(week, fleet, 168)
+    found = measure_spare(facts_of(week), fleet)
     assert found is not None
     # $1 a replica and hour
     assert (found.excess_hours, found.reserve_hours) == (1.5 * 168, 1.5 * 168)
     assert (found.excess_usd, found.reserve_usd) == (pytest.approx(252.0), pytest.approx(252.0))
-    assert measure_spare(week, Fleet(), 168) is None
+    assert measure_spare(facts_of(week), Fleet()) is None
     fewer = Fleet((gauge(1.0, **model),), fleet.required)
-    short = measure_spare(week, fewer, 168)
+    short = measure_spare(facts_of(week), fewer)
     assert short is not None
     assert (short.excess_hours, short.reserve_hours) == (0.0, 0.0)
 
@@ -119,15 +129,15 @@ def test_dead_replicas_and_those_without_a_price_make_living_ones_no_dearer() ->
     required = gauge(1.0, **model, reserve="none"), gauge(1.0, **model, reserve="nodes")
     # two run at $1 an hour each, two more are down
     week = joined(usage(A, {"decode": 168.0, "idle": 168.0}, price=1.0), usage(B, {"down": 336.0}, price=1.0))
-    week = replace(week, cost=tuple(replace(line, owner=A) for line in week.cost))
-    found = measure_spare(week, Fleet((gauge(2.0, **model),), required), 168, {"spot"})
+    week = replace(week, cost=tuple(Line(A, line.of, line.hours) for line in week.cost))
+    found = measure_spare(facts_of(week), Fleet((gauge(2.0, **model),), required), {"spot"})
     assert found is not None
     assert found.excess_usd == pytest.approx(168.0)
     assert found.excess_cash_usd == pytest.approx(168.0)
     # of two that run one has a price, $1 an hour
     priced = usage(A, {"decode": 168.0}, price=1.0)
     free = replace(usage(A, {"decode": 168.0}, rate="", price=1.0), cost=())
-    found = measure_spare(joined(priced, free), Fleet((gauge(2.0, **model),), required), 168)
+    found = measure_spare(facts_of(joined(priced, free)), Fleet((gauge(2.0, **model),), required))
     assert found is not None
     assert found.excess_usd == pytest.approx(168.0)
     assert found.excess_cash_usd == 0.0
@@ -175,7 +185,7 @@ def test_fleets_with_the_same_names_are_two() -> None:
             gauge(1.0, **identity, gpu_name="A100", cluster="there"),
         ),
         committed=(gauge(1.0, rate="r", cluster="here"), gauge(2.0, rate="r", cluster="there")),
-        rates={"r": RateFacts("r", "reserved")},
+        rates={"r": "reserved"},
     )
     week = joined(
         usage(here, {"idle": 3 * 84.0}, rate="r", price=3.0), usage(there, {"idle": 168.0}, rate="r", price=1.0)
@@ -195,7 +205,7 @@ def test_unused_commitments_are_in_the_month_and_owned_ones_not_in_what_pays_a_p
     book = Book(
         prices=(gauge(2.0, target="a:8000", gpu_name="H100", rate="ours"),),
         committed=(gauge(2.0, rate="ours"), gauge(1.0, rate="elsewhere")),
-        rates={"ours": RateFacts("ours", "owned")},
+        rates={"ours": "owned"},
     )
     week = usage(A, {"prefill": 168.0, "decode": 168.0}, 8e6, 2e6, rate="ours")
     price = ApiPrice("api", 73.0, 73.0, 73.0)
@@ -222,7 +232,7 @@ def test_steady_gpus_are_those_of_the_quietest_hour() -> None:
         gauge(2.5, target="b:8000", gpu_name="H100", rate="res"),
         gauge(1.0, target="c:8000", gpu_name="A100", rate="res"),
     )
-    rates = {"od": RateFacts("od", "on_demand"), "res": RateFacts("res", "reserved")}
+    rates = {"od": "on_demand", "res": "reserved"}
     (found,) = find_steady_load(Usage(gpu_seconds=(line,)), Book(prices=prices, rates=rates), 168)
     assert (found.gpus, found.rate, found.usd) == (2.0, "res", 2 * 1.5 * 168)
     # hours of which nothing is known have no saving

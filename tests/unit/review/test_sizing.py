@@ -18,7 +18,7 @@ from llm_serving_review.command import make
 from llm_serving_review.evidence.context import ModelLoad, read_loads
 from llm_serving_review.evidence.fetch import Reader
 from llm_serving_review.evidence.names import Asking
-from llm_serving_review.evidence.usage import Book, Evidence, Fleet, Line, RateFacts, Usage
+from llm_serving_review.evidence.usage import Book, Evidence, Fleet, Line, Usage
 from llm_serving_review.figures.actions import Kind
 from llm_serving_review.figures.review import Review, build_review
 from llm_serving_review.pages.csv_files import render_figures_csv
@@ -44,7 +44,7 @@ def week_of(served: Served = SERVED, rates: Sequence[float] = RATES, **more: obj
     spent = usage(owner(model=served.model), {"decode": PAID / 2, "idle": PAID / 2}, 1e9, 2e8, rate="hourly")
     book = Book(
         prices=(gauge(2.0, target="a:8000", gpu_name=served.gpu, rate="hourly"),),
-        rates={"hourly": RateFacts("hourly", "on_demand")},
+        rates={"hourly": "on_demand"},
     )
     known = {"book": book, "loads": (ModelLoad(((), served.model, "unified"), make_load(served, rates)),), **more}
     return evidence(spent, spent, **known)
@@ -88,7 +88,7 @@ def test_page_summary_and_table_have_it() -> None:
 
 
 def test_committed_gpus_free_capacity_and_save_nothing() -> None:
-    made = week_of(book=Book(rates={"hourly": RateFacts("hourly", "reserved")}))
+    made = week_of(book=Book(rates={"hourly": "reserved"}))
     (line,) = review_of(made).sizings
     assert line.action.kind == Kind.CAPACITY
     assert line.action.worth.startswith("frees capacity worth $")
@@ -97,7 +97,7 @@ def test_committed_gpus_free_capacity_and_save_nothing() -> None:
 def test_another_kind_of_gpu_counts_where_it_is_cheaper_and_paid_by_the_hour() -> None:
     def sized(usd: float, kind: str = "on_demand") -> str:
         prices = [gauge(2.0, gpu_name=SERVED.gpu, rate="hourly"), gauge(usd, gpu_name="L40S", rate="hourly")]
-        found = week_of(book=Book(prices=tuple(prices), rates={"hourly": RateFacts("hourly", kind)}))
+        found = week_of(book=Book(prices=tuple(prices), rates={"hourly": kind}))
         (line,) = review_of(found).sizings
         return line.action.what
 

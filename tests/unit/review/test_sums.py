@@ -8,7 +8,6 @@ from llm_serving_review.figures.outlook import Seen, project_month
 from llm_serving_review.figures.totals import (
     Payback,
     Totals,
-    allocated,
     api_usd,
     break_even_tokens,
     change,
@@ -57,13 +56,6 @@ def test_nothing_is_divided_by_nothing() -> None:
     assert ratio(1.0, 0.0) is None
     assert change(1.0, 0.0) is None
     assert break_even_tokens(100.0, 0.0) is None
-    assert allocated(0.0, 0.0, 0.0, 5.0) is None
-
-
-def test_allocated_phases_add_up_to_all_cost() -> None:
-    prefill, decode, everything = 3.0, 5.0, 20.0
-    assert allocated(prefill, prefill, decode, everything) == 7.5
-    assert allocated(decode, prefill, decode, everything) == 12.5
 
 
 def test_an_api_has_a_price_of_its_own_for_cached_tokens() -> None:

@@ -12,6 +12,7 @@ from llm_serving_exporter.model.tenants import UNLABELLED, TenantKind
 from llm_serving_exporter.settings.config import TenantsConfig
 from llm_serving_review.evidence.context import QUANTITIES, TenantUsage
 from llm_serving_review.evidence.usage import Line, Usage
+from llm_serving_review.evidence.week import span_of
 from llm_serving_review.figures.review import build_review
 from llm_serving_review.figures.tenants import TenantCost, TenantSplit, split_by_tenant
 from llm_serving_review.pages.csv_files import render_figures_csv
@@ -20,9 +21,10 @@ from llm_serving_review.pages.summary import render_summary
 from llm_serving_review.pages.tenants import build_tenants
 from llm_serving_review.settings.settings import Settings
 from tests.support.builders import gatewayday as gateway
-from tests.support.builders.costevidence import evidence, flat, joined, owner, usage
+from tests.support.builders.costevidence import UTC, WEEK, evidence, facts_of, flat, joined, owner, usage
 from tests.support.servers.replica import readings
 
+DAY = span_of(WEEK.end, gateway.HOURS, UTC)
 ENGINE, GATEWAY = owner("vllm-0", gateway.SERVED), "litellm"
 NAMES = {"search": "search", "ads": "ads", "None": UNLABELLED}
 
@@ -77,7 +79,7 @@ def day() -> gateway.Day:
 @pytest.fixture(scope="module")
 def split(day: gateway.Day) -> TenantSplit:
     config = TenantsConfig(TenantKind.TEAM, aliases={gateway.ALIAS: gateway.SERVED})
-    found = split_by_tenant(engines_of(day), read_through_the_exporter(day, config), gateway.HOURS)
+    found = split_by_tenant(facts_of(engines_of(day), week=DAY), read_through_the_exporter(day, config))
     assert found is not None
     return found
 
@@ -137,7 +139,7 @@ def test_a_model_that_no_engine_serves_is_external(split: TenantSplit) -> None:
 def test_without_the_alias_a_teams_model_is_external_and_its_cost_the_others(day: gateway.Day) -> None:
     """What a reader sees who forgot the map: the engines counted far more than the gateway."""
     found = split_by_tenant(
-        engines_of(day), read_through_the_exporter(day, TenantsConfig(TenantKind.TEAM)), gateway.HOURS
+        facts_of(engines_of(day), week=DAY), read_through_the_exporter(day, TenantsConfig(TenantKind.TEAM))
     )
     assert found is not None
     assert {row.model_name for row in found.rows if not row.served} == {gateway.ALIAS, gateway.OUTSIDE}
@@ -162,7 +164,7 @@ def together(*parts: TenantUsage) -> TenantUsage:
 
 
 def divide(week: Usage, tenants: TenantUsage, identity: tuple[str, ...] = ()) -> TenantSplit:
-    found = split_by_tenant(week, tenants, 168, identity)
+    found = split_by_tenant(facts_of(week, identity=identity), tenants)
     assert found is not None
     return found
 

@@ -14,7 +14,8 @@ from llm_serving_review.evidence.usage import Gap, Line, Usage
 from llm_serving_review.evidence.week import Week, parse_week, week_before
 from llm_serving_review.figures.beyond import Measure, UnusualDay, find_unusual_days
 from llm_serving_review.figures.past_weeks import describe_read_week
-from tests.support.builders.costevidence import owner
+from llm_serving_review.tables.facts import NOW
+from tests.support.builders.costevidence import facts_of, owner
 from tests.support.rows import check_rows
 
 ZONE = ZoneInfo("UTC")
@@ -41,7 +42,7 @@ def known(week: Week, ago: int, shape: Shape, seen: float = 168.0) -> WeekSpend:
 def look(count: int, shape: Shape, usage: Usage | None = None, before: Usage | None = None) -> Sequence[UnusualDay]:
     """What is found with that many weeks, the week under review included."""
     found = [known(week, ago, shape) for ago, week in enumerate(weeks(count))]
-    return find_unusual_days(WEEK, found, usage or Usage(), before or Usage())
+    return find_unusual_days(facts_of(usage or Usage(), before or Usage()), found)
 
 
 def calm(seed: int, noise: float, weekend: float = 0.6, growth: float = 0.0) -> Shape:
@@ -132,7 +133,7 @@ def test_days_with_gaps_are_neither_judged_nor_compared_with() -> None:
     # half of Thursday is not known: it looks like half of the spend
     for begin in [round(hour.begin) for hour in WEEK.hours if hour.day == 3][:12]:
         del found[0].usd_by_hour[begin]
-    assert find_unusual_days(WEEK, found, Usage(), Usage()) == ()
+    assert find_unusual_days(facts_of(Usage()), found) == ()
 
 
 def test_a_gap_of_one_target_makes_no_unusual_day() -> None:
@@ -152,12 +153,12 @@ def test_a_gap_of_one_target_makes_no_unusual_day() -> None:
     begin, end = WEEK.begin + 3 * 86_400, WEEK.begin + 4 * 86_400
     gaps = tuple(Gap((), f"t{number}:1", begin, end, True, 1.0, 10.0) for number in range(2))
     (_, *before) = weeks(6)
-    past = [describe_read_week(week, use(dark=False), 6720.0, 168.0, ()) for week in before]
-    seen = describe_read_week(WEEK, use(dark=True), 6240.0, 162.0, gaps)
+    past = [describe_read_week(facts_of(use(dark=False), week=week), NOW, 6720.0, 168.0, ()) for week in before]
+    seen = describe_read_week(facts_of(use(dark=True)), NOW, 6240.0, 162.0, gaps)
     assert seen.doubtful_days == {3}
-    assert find_unusual_days(WEEK, [seen, *past], use(dark=True), use(dark=False)) == ()
+    assert find_unusual_days(facts_of(use(dark=True), use(dark=False)), [seen, *past]) == ()
     # without a gap it would be one
-    assert len(find_unusual_days(WEEK, [replace(seen, doubtful_days=frozenset()), *past], use(dark=True), Usage())) == 1
+    assert len(find_unusual_days(facts_of(use(dark=True)), [replace(seen, doubtful_days=frozenset()), *past])) == 1
 
 
 def test_a_first_week_and_a_span_have_nothing_to_compare_with() -> None:

@@ -17,7 +17,7 @@ from llm_serving_review.bills.files import Found
 from llm_serving_review.bills.ledger import Scope, find_period
 from llm_serving_review.bills.read import read_bill
 from llm_serving_review.bills.review import add_bills
-from llm_serving_review.evidence.usage import Book, Evidence, RateFacts, Usage
+from llm_serving_review.evidence.usage import Book, Evidence, Usage
 from llm_serving_review.figures.review import Review, build_review
 from llm_serving_review.pages.csv_files import render_figures_csv
 from llm_serving_review.pages.first_page import build_first_page
@@ -39,7 +39,7 @@ def fleet() -> Evidence:
     book = Book(
         nodes=(gauge(1.0, target="a:8000", node="node-1"),),
         places=(gauge(1.0, target="a:8000", node="node-1", provider_id=f"aws:///us-east-1a/{made.SAME.id}", instance_type=made.P5),),
-        rates={"ours": RateFacts("ours", "owned"), "on-demand": RateFacts("on-demand", "on_demand")},
+        rates={"ours": "owned", "on-demand": "on_demand"},
     )  # fmt: skip
     return evidence(FLEET, Usage(), book=book)
 
