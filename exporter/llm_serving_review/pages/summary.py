@@ -25,7 +25,7 @@ from llm_serving_review.figures.tenants import TenantSplit
 from llm_serving_review.figures.totals import PHASES, change, say_counted
 from llm_serving_review.pages.bills import write_headline, write_pool_line
 from llm_serving_review.pages.first_page import write_known_hours, write_month
-from llm_serving_review.pages.history import write_unusual_day
+from llm_serving_review.pages.operations import write_unusual_day
 from llm_serving_review.tables.sums import sum_by_key
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
