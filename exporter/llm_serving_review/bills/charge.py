@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from math import isfinite
+from math import isfinite, nan
 from typing import Generic, NamedTuple, TypeVar
 
 from llm_serving_exporter.errors import LLMServingExporterError
@@ -97,7 +97,7 @@ Row = Sequence[str]
 _MOST_KEPT = 8192
 _LARGEST = 1e12
 # what programs write for nothing
-_NOTHING = frozenset({"", "null", "none", "\\n", "nan"})
+_NOTHING = frozenset({"", "null", "none", "\\n"})
 _HOUR_UNITS = frozenset({"h", "hr", "hrs", "hour", "hours", "1 hour", "1 hours", "instance-hours", "instance hours"})
 _TIME_UNIT = re.compile(r"(?<![a-z])(?:h|hrs?|hours?|s|secs?|seconds?)(?![a-z])")
 # the largest JSON in a cell that is read
@@ -144,17 +144,15 @@ def read_usd(row: Row, position: int, column: str) -> float:
     """An amount. Raises LineError; an empty cell is one."""
     text = row[position].strip()
     try:
-        # the common case at once; Python alone takes digits with underscores
         found = float(text)
     except ValueError:
-        if text.lower() in _NOTHING:
-            raise LineError(column, "the amount is empty", "Export the bill again, with this column filled.") from None
-        raise LineError(
-            column, f"{shown(text)} is not an amount", "Write a plain number with a point, as in -12.5."
-        ) from None
-    if not isfinite(found) or abs(found) > _LARGEST or "_" in text:
-        raise LineError(column, f"{shown(text)} is not an amount", "Write a plain number with a point, as in -12.5.")
-    return found
+        found = nan
+    # Python alone takes digits with underscores
+    if isfinite(found) and abs(found) <= _LARGEST and "_" not in text:
+        return found
+    if text.lower() in _NOTHING:
+        raise LineError(column, "the amount is empty", "Export the bill again, with this column filled.")
+    raise LineError(column, f"{shown(text)} is not an amount", "Write a plain number with a point, as in -12.5.")
 
 
 def read_quantity(text: str) -> float | None:
@@ -173,9 +171,8 @@ def read_period(row: Row, begin: int, end: int, columns: tuple[str, str]) -> tup
         try:
             found.append(read_time(row[position]))
         except ValueError:
-            raise LineError(
-                column, f"{shown(row[position])} is not a time", "Write it as in 2026-11-16T00:00:00Z."
-            ) from None
+            what = f"{shown(row[position])} is not a time"
+            raise LineError(column, what, "Write it as in 2026-11-16T00:00:00Z.") from None
     if not found[0] < found[1]:
         raise LineError(columns[1], "the period ends before it begins", "Export the bill again.")
     return found[0], found[1]
@@ -308,29 +305,22 @@ def _normalise(text: str) -> str:
     return lowered
 
 
-# clouds by what their names begin with: ids of machines after `normalise_resource`, and providers of FOCUS in lower case
+# clouds, as readers know them, and by what begins: ids of machines after `normalise_resource`, and providers of FOCUS in lower case
 _CLOUDS = (
-    ("aws", "i-", ("aws", "amazon")),
-    ("gcp", "gce/", ("google", "gcp")),
-    ("azure", "/subscriptions/", ("microsoft", "azure")),
-    ("oci", "ocid1.instance.", ("oracle", "oci")),
+    ("aws", "AWS", "i-", ("aws", "amazon")),
+    ("gcp", "Google Cloud", "gce/", ("google", "gcp")),
+    ("azure", "Azure", "/subscriptions/", ("microsoft", "azure")),
+    ("oci", "Oracle Cloud", "ocid1.instance.", ("oracle", "oci")),
 )
-# clouds as readers know them; "" where a bill does not say
-CLOUD_NAMES = {
-    "aws": "AWS",
-    "gcp": "Google Cloud",
-    "azure": "Azure",
-    "oci": "Oracle Cloud",
-    "other": "other clouds",
-    "": "a cloud without a name",
-}
 # a provider that is none of these
 _OTHER = "other"
+# "" where a bill does not say
+CLOUD_NAMES = {cloud: name for cloud, name, _, _ in _CLOUDS} | {_OTHER: "other clouds", "": "a cloud without a name"}
 
 
 def find_cloud(machine: str) -> str:
     """The cloud of a machine by its normalised name; "" where that does not say."""
-    return next((cloud for cloud, begin, _ in _CLOUDS if machine.startswith(begin)), "")
+    return next((cloud for cloud, _, begin, _ in _CLOUDS if machine.startswith(begin)), "")
 
 
 def is_one_machine(machine: str) -> bool:
@@ -340,7 +330,7 @@ def is_one_machine(machine: str) -> bool:
 
 def _parse_provider(name: str) -> str:
     lowered = name.strip().lower()
-    return next((cloud for cloud, _, begins in _CLOUDS if lowered.startswith(begins)), _OTHER if lowered else "")
+    return next((cloud for cloud, _, _, begins in _CLOUDS if lowered.startswith(begins)), _OTHER if lowered else "")
 
 
 # the cloud of a provider as bills name it, one name for all that are not listed; "" where the bill does not say

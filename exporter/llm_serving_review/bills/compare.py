@@ -48,6 +48,15 @@ class Unit(Struct):
         """On whose bill its machines are; without any, whose nodes it was metered on."""
         return {machine.cloud for machine in self.machines} or self.node_clouds
 
+    def find_type(self) -> str:
+        """The type of its machines as the bill says it, else of the metered nodes; "" where neither does."""
+        return next((machine.instance_type for machine in self.machines if machine.instance_type), self.instance_type)
+
+    def read_hours(self) -> list[array[float]] | None:
+        """Hours of an instance of each machine, by slot; None without machines, or where the bill does not say it of one of them."""
+        hours = [one for machine in self.machines if (one := machine.read_hours()) is not None]
+        return hours if hours and len(hours) == len(self.machines) else None
+
 
 class _Groups:
     """Sets of keys that are joined two at a time."""
@@ -103,12 +112,16 @@ def _read_tags(machine: Machine, labels: Mapping[str, str]) -> tuple[Found, ...]
     return tuple(sorted(found, key=lambda one: LABELS.index(one.label))[:1])
 
 
+def name_labels(piece: MeteredHour, workloads: Mapping[str, str]) -> Iterable[_Key]:
+    """What a machine can be mapped to, in the order of LABELS, as it was metered."""
+    return zip(LABELS, (piece.target, piece.node, workloads.get(piece.target, ""), piece.model_name), strict=True)
+
+
 def _find_key(piece: MeteredHour, ledger: Ledger, groups: _Groups, workloads: Mapping[str, str]) -> _Key:
     machine = normalise_resource(piece.provider_id)
     if machine and machine in ledger.machines:
         return groups.find((_MACHINE, machine))
-    values = (piece.target, piece.node, workloads.get(piece.target, ""), piece.model_name)
-    for key in zip(LABELS, values, strict=True):
+    for key in name_labels(piece, workloads):
         if key[1] and key in groups:
             return groups.find(key)
     return "target", f"{piece.target}\n{piece.node}\n{machine}"
@@ -189,9 +202,8 @@ def compare_unit(unit: Unit, fold: Fold, gpus: Callable[[str], float | None]) ->
     """Compares a unit in the slots that `fold` makes of those of the week. `gpus`: of an instance of a type, None where nobody knows."""
     bill = _sum(fold, [machine.effective for machine in unit.machines])
     invoiced = _sum(fold, [machine.billed for machine in unit.machines])
-    of_machines = [one for machine in unit.machines if (one := machine.read_hours()) is not None]
-    counts = bool(unit.machines) and len(of_machines) == len(unit.machines)
-    hours = _sum(fold, of_machines)
+    of_machines = unit.read_hours()
+    hours = _sum(fold, [one for machine in unit.machines if (one := machine.read_hours()) is not None])
     time = _sum(fold, [one.gpu_hours for one in unit.metered.values()])
     usd = _sum(fold, [one.usd for one in unit.metered.values()])
     billed_usd, metered_usd = fsum(bill), fsum(usd)
@@ -201,12 +213,12 @@ def compare_unit(unit: Unit, fold: Fold, gpus: Callable[[str], float | None]) ->
     elif not any(time) and not any(usd):
         reasons.not_metered = billed_usd - metered_usd
     else:
-        used = measure_used_gpus(time, hours) if counts else None
+        used = measure_used_gpus(time, hours) if of_machines else None
         of_instance = _count_gpus(unit, gpus)
         if used is not None and of_instance is not None:
             used = min(used, of_instance)
         _split(reasons, list(zip(bill, hours, time, usd, strict=True)), used, of_instance)
-    billed_hours = fsum(hours) if counts else None
+    billed_hours = fsum(hours) if of_machines else None
     return Compared(unit, fsum(time), metered_usd, billed_hours, billed_usd, fsum(invoiced), reasons)
 
 
@@ -235,16 +247,11 @@ def measure_used_gpus(time: Sequence[float], hours: Sequence[float]) -> float | 
     return largest or None
 
 
-def find_type(unit: Unit) -> str:
-    """The type of its machines as the bill says it, else of the metered nodes; "" where neither does."""
-    return next((machine.instance_type for machine in unit.machines if machine.instance_type), unit.instance_type)
-
-
 def _count_gpus(unit: Unit, gpus: Callable[[str], float | None]) -> float | None:
     said = [machine.gpus for machine in unit.machines if machine.gpus]
     if said:
         return max(said)
-    kind = find_type(unit)
+    kind = unit.find_type()
     return gpus(kind) if kind else None
 
 
@@ -332,26 +339,15 @@ def compare(
     metered_usd = fsum(row.metered_usd for row in rows) + metered_unused_usd
     billed_usd = fsum(row.billed_usd for row in rows) + unused
     total = Pair(_in_cents(metered_usd) / 100, _in_cents(billed_usd) / 100)
+    some = [row for row in rows if row.metered_usd or row.billed_usd or row.metered_gpu_hours or row.billed_hours]
     machines = sorted(
-        (
-            _make_row(row)
-            for row in rows
-            if row.metered_usd or row.billed_usd or row.metered_gpu_hours or row.billed_hours
-        ),
-        key=lambda row: (-abs(row.pair.difference_usd), -row.pair.billed_usd, row.name),
+        map(_make_row, some), key=lambda row: (-abs(row.pair.difference_usd), -row.pair.billed_usd, row.name)
     )
     return Comparison(
-        total,
-        _in_cents(fsum(row.invoiced_usd for row in rows)) / 100,
-        _round_reasons(reasons, total),
-        _sum_by_model(rows, period, total, Pair(metered_unused_usd, unused)),
-        tuple(machines),
-        period,
-        unassigned,
-        other,
-        _sum_other_time(rows),
-        tuple(sorted(set(_list_uncounted_types(rows, gpus_per_instance or {})))),
-    )
+        total, _in_cents(fsum(row.invoiced_usd for row in rows)) / 100, _round_reasons(reasons, total),
+        _sum_by_model(rows, period, total, Pair(metered_unused_usd, unused)), tuple(machines), period, unassigned, other,
+        _sum_other_time(rows), tuple(sorted(set(_list_uncounted_types(rows, gpus_per_instance or {})))),
+    )  # fmt: skip
 
 
 def _in_cents(usd: float) -> int:
@@ -369,17 +365,14 @@ def _count_gpus_by_type(units: Iterable[Unit], period: Period, stated: Mapping[s
     """GPUs of an instance by its type: stated, else as its cloud publishes it, else the most that any machine of that type had in use."""
     found: dict[str, float] = {}
     for unit in units:
-        kind = find_type(unit)
+        kind, of_machines = unit.find_type(), unit.read_hours()
         if not kind:
             continue
-        found.setdefault(kind.lower(), count_gpus_of_type(kind) or 0.0)
-        of_machines = [one for machine in unit.machines if (one := machine.read_hours()) is not None]
-        if count_gpus_of_type(kind) is not None or not of_machines or len(of_machines) < len(unit.machines):
-            continue
-        fold = period.of_clouds(unit.clouds).fold
-        time = fold([fsum(values) for values in zip(*(one.gpu_hours for one in unit.metered.values()), strict=True)])
-        hours = fold([fsum(values) for values in zip(*of_machines, strict=True)])
-        found[kind.lower()] = max(found[kind.lower()], measure_used_gpus(time, hours) or 0.0)
+        count = found.setdefault(kind.lower(), count_gpus_of_type(kind) or 0.0)
+        if count_gpus_of_type(kind) is None and of_machines is not None:
+            fold = period.of_clouds(unit.clouds).fold
+            time = _sum(fold, [one.gpu_hours for one in unit.metered.values()])
+            found[kind.lower()] = max(count, measure_used_gpus(time, _sum(fold, of_machines)) or 0.0)
     found.update({kind.lower(): float(count) for kind, count in stated.items()})
     return {kind: count for kind, count in found.items() if count}
 
@@ -408,12 +401,9 @@ def _sum_unused(commitments: Mapping[str, Commitment], period: Period, scope: Sc
 def _sum_other_time(rows: Iterable[Compared]) -> Sum:
     found = Sum()
     for row in rows:
-        machines = row.unit.machines
-        found.add(
-            fsum(fsum(machine.effective) for machine in machines) - row.billed_usd,
-            fsum(fsum(machine.billed) for machine in machines) - row.invoiced_usd,
-            0,
-        )
+        effective = fsum(fsum(machine.effective) for machine in row.unit.machines)
+        billed = fsum(fsum(machine.billed) for machine in row.unit.machines)
+        found.add(effective - row.billed_usd, billed - row.invoiced_usd, 0)
     return found
 
 
@@ -423,7 +413,7 @@ def _list_uncounted_types(rows: Iterable[Compared], stated: Mapping[str, int]) -
     for row in rows:
         unit = row.unit
         if unit.machines and row.metered_gpu_hours and not any(machine.gpus for machine in unit.machines):
-            kind = find_type(unit)
+            kind = unit.find_type()
             if kind and kind.lower() not in known and count_gpus_of_type(kind) is None:
                 yield kind
 
@@ -433,16 +423,11 @@ def _make_row(row: Compared) -> MachineRow:
     first = unit.machines[0] if unit.machines else None
     names = [machine.name for machine in unit.machines] or sorted(unit.nodes) or sorted(unit.targets)
     pair = Pair(_in_cents(row.metered_usd) / 100, _in_cents(row.billed_usd) / 100)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return MachineRow(
-        ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""),
-        tuple(sorted(unit.targets)),
-        find_type(unit),
-        first.account if first is not None else "",
-        row.metered_gpu_hours,
-        row.billed_hours,
-        pair,
-        _round_reasons(row.reasons, pair),
-    )
+        f"{', '.join(names[:3])}{more}", tuple(sorted(unit.targets)), unit.find_type(), first.account if first is not None else "",
+        row.metered_gpu_hours, row.billed_hours, pair, _round_reasons(row.reasons, pair),
+    )  # fmt: skip
 
 
 def _sum_by_model(rows: Iterable[Compared], period: Period, total: Pair, unused: Pair) -> tuple[tuple[str, Pair], ...]:

@@ -60,20 +60,17 @@ def url(text: str) -> str:
 
 def grafana_url(text: str) -> str:
     """Where links to dashboards begin: http or https, no credentials, no query. Raises InvalidValueError."""
+    example = "https://grafana.example.com."
     if "@" in text:
-        raise InvalidValueError(
-            "the URL holds a user name or password, and the page would show it",
-            "Write it without, as in https://grafana.example.com.",
-        )
+        what = "the URL holds a user name or password, and the page would show it"
+        raise InvalidValueError(what, f"Write it without, as in {example}")
     if len(text) > _LONGEST_LINK or not _URL.fullmatch(text) or not text.isprintable():
         raise InvalidValueError(
-            f"{shown(text)} is not a URL that a link can begin with", "Write one such as https://grafana.example.com."
+            f"{shown(text)} is not a URL that a link can begin with", f"Write one such as {example}"
         )
     if re.search(r"/d/|/dashboards?(/|$)", text):
-        raise InvalidValueError(
-            f"{shown(text)} is the address of one dashboard",
-            "Write what stands before /d/, as in https://grafana.example.com.",
-        )
+        fix = f"Write what stands before /d/, as in {example}"
+        raise InvalidValueError(f"{shown(text)} is the address of one dashboard", fix)
     return text.rstrip("/")
 
 
@@ -191,9 +188,8 @@ def read_bill_flags(bills: BillSettings | None, flags: FlagReader) -> BillSettin
             check_bill_path(path, at)
         return replace(bills or BillSettings(), paths=paths)
     if bills is not None and not bills.paths and not flags.problems:
-        flags.refuse(
-            "--bill", "there is no bill to compare with", "Give paths under bills: in the settings, or --bill."
-        )
+        fix = "Give paths under bills: in the settings, or --bill."
+        flags.refuse("--bill", "there is no bill to compare with", fix)
     return bills
 
 
