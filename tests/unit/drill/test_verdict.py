@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from llm_serving_drill import names
@@ -22,6 +24,7 @@ from llm_serving_drill.verdict import (
 from llm_serving_exporter.model.reading import DrillVerdict
 from llm_serving_exporter.model.record import replace
 from tests.support.builders.drills import MINUTE, SETTINGS, START, course, reading, seen
+from tests.support.rows import check_rows
 
 # one replica is away from minute 1 to minute 15, then all is as it was
 LOST = [reading(minute, ready=3) for minute in range(1, 15)]
@@ -90,13 +93,45 @@ def test_few_events_are_said() -> None:
     assert found.remarks == ("the objective was judged by 60 requests only",)
 
 
-def test_a_ticket_is_due_ten_minutes_after_the_loss_and_a_page_only_where_they_queue() -> None:
-    assert arrivals(course(*LOST, *BACK)) == {
-        "ReplicaLost": Arrival.MISSING,
-        "TargetsDown": Arrival.NOT_DUE,
-        "N1Critical": Arrival.NOT_DUE,
-    }
-    assert reasons(course(*LOST, *BACK)) == "LLMServingReplicaLost did not fire"
+def change(readings: Sequence[Reading], **more: object) -> list[Reading]:
+    return [replace(one, **more) for one in readings]
+
+
+GONE = [reading(minute, ready=1, alive=1) for minute in range(1, 15)]
+# queue and load above 1 from minute 2 on
+QUEUE = [LOST[0], *(reading(minute, ready=3, waiting=9, load_max=1.2) for minute in range(2, 15))]
+
+
+@check_rows(
+    ("readings", "due"),
+    [
+        # a ticket ten minutes after the loss, a page only where they queue
+        (LOST, {"ReplicaLost"}),
+        # what was sent to sleep is not missing
+        (change(LOST, present=4.0), set()),
+        # more than half are gone, and do not load; exporters that went with their nodes leave nothing behind that is alive
+        (GONE, {"ReplicaLost", "TargetsDown"}),
+        (change(GONE, alive=4.0), {"ReplicaLost"}),
+        (change(GONE, ready=2.0, present=2.0, alive=2.0), {"ReplicaLost"}),
+        (change(GONE, alive=None), {"ReplicaLost", "TargetsDown"}),
+        # the survivors queue and are full; a queue while there is room is no matter of lost nodes
+        (QUEUE, {"ReplicaLost", "N1Critical"}),
+        (change(QUEUE, load_max=0.9), {"ReplicaLost"}),
+        # it begins anew with a queue that was gone for a moment: neither 6 minutes before that nor 6 after it are 7
+        ([*QUEUE[:7], reading(8, ready=3, waiting=0, load_max=1.2), *QUEUE[8:]], {"ReplicaLost"}),
+    ],
+)
+def test_alerts_are_due_by_what_was_seen_of_their_conditions(readings: list[Reading], due: set[str]) -> None:
+    one = course(*readings, *BACK)
+    assert {name for name, arrival in arrivals(one).items() if arrival is Arrival.MISSING} == due
+    assert set(arrivals(one).values()) <= {Arrival.MISSING, Arrival.NOT_DUE}
+    assert reasons(one) == "\n".join(f"LLMServing{name} did not fire" for name in arrivals(one) if name in due)
+
+
+def test_a_page_is_due_after_the_rules_time_and_slack() -> None:
+    # from minute 2 on: 5 minutes of the rule, 2 of slack
+    alerts = judge_alerts(course(*QUEUE, *BACK))
+    assert [one.due_unix_seconds for one in alerts if one.name == names.N1_CRITICAL] == [START + 9 * MINUTE]
 
 
 def test_replicas_that_are_back_before_any_alert_is_due_pass_with_a_remark() -> None:
@@ -118,38 +153,6 @@ def test_an_alert_after_its_time_is_late() -> None:
     # one that came before the time was up was due then all the same; what neither came nor was due has no such time
     early = judge_alerts(course(*LOST[:12], sightings=TOLD))
     assert [one.due_unix_seconds for one in early] == [START + 13 * MINUTE, None, None]
-
-
-def test_the_page_is_due_where_the_survivors_queue_and_are_full() -> None:
-    # queue and load above 1 from minute 2 on: 5 minutes of the rule, 2 of slack: due at 9
-    queue = [reading(minute, ready=3, waiting=9, load_max=1.2) for minute in range(2, 15)]
-    one = course(LOST[0], *queue, *BACK, sightings=TOLD)
-    assert reasons(one) == "LLMServingN1Critical did not fire"
-    due = next(found.due_unix_seconds for found in judge_alerts(one) if found.name == names.N1_CRITICAL)
-    assert due == START + 9 * MINUTE
-    # it begins anew with a queue that was gone for a moment: neither 6 minutes before that nor 6 after it are 7
-    gap = [*queue[:6], reading(8, ready=3, waiting=0, load_max=1.2), *queue[7:]]
-    assert arrivals(course(LOST[0], *gap, *BACK, sightings=TOLD))["N1Critical"] is Arrival.NOT_DUE
-    # a queue while there is room is no matter of lost nodes
-    roomy = [replace(found, load_max=0.9) for found in queue]
-    assert arrivals(course(LOST[0], *roomy, *BACK, sightings=TOLD))["N1Critical"] is Arrival.NOT_DUE
-
-
-def test_a_replica_that_was_sent_to_sleep_is_not_missing() -> None:
-    asleep = [replace(one, present=4.0) for one in LOST]
-    assert set(arrivals(course(*asleep, *BACK)).values()) == {Arrival.NOT_DUE}
-
-
-def test_targets_down_is_due_where_more_than_half_are_gone_and_not_where_they_load() -> None:
-    gone = [reading(minute, ready=1, alive=1) for minute in range(1, 15)]
-    assert arrivals(course(*gone, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.MISSING
-    loading = [replace(one, alive=4.0) for one in gone]
-    assert arrivals(course(*loading, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.NOT_DUE
-    half = [replace(one, ready=2.0, present=2.0, alive=2.0) for one in gone]
-    assert arrivals(course(*half, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.NOT_DUE
-    # exporters that went with their nodes leave nothing behind that is alive
-    vanished = [replace(one, alive=None) for one in gone]
-    assert arrivals(course(*vanished, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.MISSING
 
 
 def test_an_alert_asked_for_by_name_must_come_whether_it_is_due_or_not() -> None:
