@@ -180,7 +180,10 @@ class Drill:
             self._watch_for_loss(before.ready)
         else:
             self._trigger_loss(before.ready)
-        self._begin_annotation()
+        start, grafana = self.course.start_unix_seconds, self._rim.grafana
+        if grafana is not None and start is not None:
+            with self._note_refusals():
+                self._annotation = grafana.begin_annotation(start, f"node-loss drill: {self._scope.model_name}")
         self._measure_recovery()
 
     # the loss
@@ -195,9 +198,9 @@ class Drill:
             assert before is not None
             if reading is not None and reading.ready is not None:
                 if reading.ready < ready:
-                    self._keep(reading)
+                    self._add_reading(reading)
                     self._change(start_unix_seconds=before.unix_seconds, lost_unix_seconds=reading.unix_seconds)
-                    with self._noting():  # else the one from before the waiting is left
+                    with self._note_refusals():  # else the one from before the waiting is left
                         self._change(baseline=self._observer.measure_baseline(before.unix_seconds))
                     return
                 ready = reading.ready
@@ -216,7 +219,7 @@ class Drill:
                 self._change(phase=Phase.WAITING)
             reading = self._take_reading()
             if reading is not None:
-                self._keep(reading)
+                self._add_reading(reading)
                 if reading.ready is not None and reading.ready < ready:
                     self._change(lost_unix_seconds=reading.unix_seconds)
                 self._require_within_bounds(reading)
@@ -255,7 +258,7 @@ class Drill:
             self._collect_runs()
             reading = self._take_reading()
             if reading is not None:
-                self._keep(reading)
+                self._add_reading(reading)
                 self._require_within_bounds(reading)
 
     def _require_within_bounds(self, reading: Reading) -> None:
@@ -317,11 +320,11 @@ class Drill:
         restore = self._running.pop(RESTORE, None)
         if restore is not None:
             self._record_run(restore.finish())
-        with self._noting("requests were not counted: "):
+        with self._note_refusals("requests were not counted: "):
             self._change(counts=self._observer.count_events(start, end))
         if self._rim.grafana is not None and self._annotation is not None:
             text = f"node-loss drill: {self._scope.model_name}, {judge(self.course).verdict}"
-            with self._noting():
+            with self._note_refusals():
                 self._rim.grafana.end_annotation(self._annotation, end, text)
 
     # looking
@@ -337,7 +340,7 @@ class Drill:
             why = str(error)
         else:
             for see in (observer.see_firing, observer.see_received):
-                with self._noting():
+                with self._note_refusals():
                     self._change(sightings=see(self.course.sightings, reading.unix_seconds))
         if reading is not None and reading.ready is not None:
             self._blind_since = None
@@ -356,12 +359,6 @@ class Drill:
 
     # small things
 
-    def _begin_annotation(self) -> None:
-        start, grafana = self.course.start_unix_seconds, self._rim.grafana
-        if grafana is not None and start is not None:
-            with self._noting():
-                self._annotation = grafana.begin_annotation(start, f"node-loss drill: {self._scope.model_name}")
-
     def _pause(self, seconds: float) -> None:
         if self._rim.sleep(seconds):
             raise _BrokenOffError("interrupted")
@@ -369,11 +366,11 @@ class Drill:
     def _change(self, **changes: object) -> None:
         self.course = replace(self.course, **changes)  # type: ignore[arg-type]
 
-    def _keep(self, reading: Reading) -> None:
+    def _add_reading(self, reading: Reading) -> None:
         self._change(readings=(*self.course.readings, reading))
 
     @contextlib.contextmanager
-    def _noting(self, what: str = "") -> Iterator[None]:
+    def _note_refusals(self, what: str = "") -> Iterator[None]:
         """The drill goes on where an API says no: that is a note, which `what` begins."""
         try:
             yield

@@ -47,7 +47,7 @@ def make_reading(
     """One moment, from the samples of `names.BY_MODEL`. Raises ValueError where a series is there twice: the labels leave two fleets."""
     values: dict[tuple[str, str], float] = {}
     for labels, value in samples:
-        series = _tell_apart(labels)
+        series = _name_series(labels)
         if series in values:
             raise ValueError(f"{series[0]} is there several times")
         values[series] = value
@@ -64,14 +64,14 @@ def make_reading(
     )  # fmt: skip
 
 
-def _tell_apart(labels: Mapping[str, str]) -> tuple[str, str]:
+def _name_series(labels: Mapping[str, str]) -> tuple[str, str]:
     name = labels.get("__name__", "")
     return name, labels.get(_BY.get(name, ""), "")
 
 
 def make_baseline(seconds: float, series: Iterable[Series], rejected: float | None) -> Baseline:
     """The last `seconds` before the loss, from the points of `names.BEFORE` and the requests rejected meanwhile."""
-    values = {_tell_apart(labels): [value for _, value in points] for labels, points in series}
+    values = {_name_series(labels): [value for _, value in points] for labels, points in series}
 
     def summarise(how: Callable[[list[float]], float], name: str, which: str = "") -> float | None:
         recorded = values.get((name, which))

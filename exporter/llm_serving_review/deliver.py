@@ -71,12 +71,12 @@ def _list_places(
     if url is not None:
         yield "the webhook", lambda: post_to_webhook(secret(url, "the webhook's URL"), summary)
 
-    def mail(smtp: Smtp) -> None:
+    def send_by_mail(smtp: Smtp) -> None:
         password = secret(smtp.password, "the mail server's password") if smtp.password is not None else None
         send_mail(smtp, password, build_message(smtp, title, summary, files))
 
     if smtp is not None:
-        yield f"{smtp.host}:{smtp.port}", lambda: mail(smtp)
+        yield f"{smtp.host}:{smtp.port}", lambda: send_by_mail(smtp)
 
 
 def post_to_webhook(url: str, summary: str) -> None:
@@ -97,7 +97,7 @@ def write_slack_text(summary: str) -> str:
     plain text."""
     bold = _BOLD.sub(r"*\1*", _HEADING.sub(r"*\1*", summary))
     tables = _TABLE.sub(_write_table, bold)
-    text = _ESCAPED.sub(_write_entity, tables)
+    text = _ESCAPED.sub(lambda found: _ENTITIES.get(found[1], found[1]), tables)
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 2] + "…"
 
 
@@ -108,10 +108,6 @@ def _write_table(found: re.Match[str]) -> str:
         if not re.fullmatch(r"[|:\- ]+", row)
     ]
     return "".join(" · ".join(cell for cell in row if cell) + "\n" for row in rows)
-
-
-def _write_entity(found: re.Match[str]) -> str:
-    return _ENTITIES.get(found[1], found[1])
 
 
 def build_message(smtp: Smtp, title: str, summary: str, files: Sequence[Path]) -> EmailMessage:
@@ -148,10 +144,10 @@ def _hide_password(error: smtplib.SMTPResponseException, username: str, password
     """The same refusal without what the server repeats of the exchange: the password as it is, and as AUTH LOGIN and AUTH PLAIN send it."""
     sent = (password, f"\0{username}\0{password}")
     masker = Masker([password, *(base64.b64encode(text.encode()).decode("ascii") for text in sent)])
-    return smtplib.SMTPResponseException(error.smtp_code, masker.mask_text(_decode(error)))
+    return smtplib.SMTPResponseException(error.smtp_code, masker.mask_text(_decode_error(error)))
 
 
-def _decode(error: smtplib.SMTPResponseException) -> str:
+def _decode_error(error: smtplib.SMTPResponseException) -> str:
     said = error.smtp_error
     return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
 
@@ -160,7 +156,7 @@ def _explain(error: Exception) -> str:
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         return f"it refuses {', '.join(sorted(error.recipients))}"
     if isinstance(error, smtplib.SMTPResponseException):
-        return f"{error.smtp_code} {line(_decode(error))}"
+        return f"{error.smtp_code} {line(_decode_error(error))}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ValueError):

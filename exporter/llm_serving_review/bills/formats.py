@@ -61,7 +61,7 @@ class Columns:
         """The position of the first of these columns that the file has; ABSENT for none."""
         return next((self._by_name[name] for name in names if name in self._by_name), ABSENT)
 
-    def cell(self, *names: str) -> _Cell:
+    def find_cell(self, *names: str) -> _Cell:
         """What gives a line's cell of that column without blanks around it; "" where the file has none of them, and for NULL of FOCUS."""
         position = self.find(*names)
         if position == ABSENT:
@@ -132,7 +132,7 @@ class TagReader:
     """Reads the tags that the settings name. Spelling goes by letters and digits: AWS writes user:My-Team as user_my_team."""
 
     def __init__(self, columns: Columns, keys: Iterable[str]) -> None:
-        self._map = columns.cell("resource_tags", "tags")
+        self._map = columns.find_cell("resource_tags", "tags")
         beside = {_simplify(name): position for name, position in columns.list_beginning_with(_TAG_COLUMNS)}
         self._wanted = {key: tuple(prefix + _simplify(key) for prefix in _PREFIXES) for key in keys}
         self._positions = {
@@ -218,7 +218,7 @@ class FocusReader(LineReader):
 
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
-        find, cell = columns.find, columns.cell
+        find, cell = columns.find, columns.find_cell
         self._begin, self._end, self._currency = (
             find("chargeperiodstart"),
             find("chargeperiodend"),
@@ -259,15 +259,20 @@ class FocusReader(LineReader):
         cloud = find_cloud_of_provider(self._provider(row))
         self.clouds.add(cloud)
         details = self._details(row)
+        facts = read_map(details)
         instance_type = self._type(row) or (self._remember_type(details) if details else "")
         if usage_type := self._usage_type(row):
             by_usage = read_usage_type(usage_type)
             instance_type = "" if by_usage is None else instance_type or by_usage
         elif not instance_type:
             instance_type = read_usage_type(self._meter(row)) or ""
+        resource = self._resource(row)
+        if "/instances/" in resource:
+            resource = name_gcp_instance(resource, self._resource_name(row))
+        gpus = next((read_quantity(facts[key]) for key in _COUNT_KEYS if key in facts), None)
         return Charge(
-            kind, begin, end, effective, billed, self._read_resource(row), instance_type, self._account(row), self._commitment(row),
-            self._read_hours(row) if instance_type else None, _find_count(read_map(details)), not usage_type and self._is_compute(row),
+            kind, begin, end, effective, billed, resource, instance_type, self._account(row), self._commitment(row),
+            self._read_hours(row) if instance_type else None, gpus, not usage_type and self._is_compute(row),
             "", cloud,
         )  # fmt: skip
 
@@ -285,10 +290,6 @@ class FocusReader(LineReader):
             return Kind.REFUND
         return kind
 
-    def _read_resource(self, row: Row) -> str:
-        found = self._resource(row)
-        return name_gcp_instance(found, self._resource_name(row)) if "/instances/" in found else found
-
     def _is_compute(self, row: Row) -> bool:
         """Whether the line is about time of a machine or its parts: network and storage count in bytes."""
         if self._service != ABSENT and row[self._service].strip().lower() != "compute":
@@ -305,10 +306,6 @@ class FocusReader(LineReader):
 def _find_type(details: str) -> str:
     found = read_map(details)
     return next((found[key] for key in _TYPE_KEYS if found.get(key)), "")
-
-
-def _find_count(details: Mapping[str, str]) -> float | None:
-    return next((read_quantity(details[key]) for key in _COUNT_KEYS if key in details), None)
 
 
 # --- AWS CUR 2.0, and older reports with headers such as lineItem/UnblendedCost: a line -> a charge.
@@ -370,7 +367,7 @@ class CurReader(LineReader):
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
         self.clouds.add(_CLOUD)
-        find, cell = columns.find, columns.cell
+        find, cell = columns.find, columns.find_cell
         # a part of the costs net alone would mix both
         self.reads_net = find(_NET[_COST]) != ABSENT
         # where each cost stands, and where after discounts

@@ -215,7 +215,7 @@ def draw_share(share: float) -> Chart:
     return Chart(f"Share of the spend: {100 * share:.0f} %", 10, boxes, kind="bar", stretched=True)
 
 
-def _column(kind: str, x: float, base: float, width: float, tall: float, hint: str) -> Box:
+def _draw_column(kind: str, x: float, base: float, width: float, tall: float, hint: str) -> Box:
     """A box that stands on a line."""
     return Box(kind, round(x, 1), round(base - tall, 1), round(width, 1), round(tall, 1), hint)
 
@@ -231,7 +231,7 @@ def draw_spark(weeks: Sequence[TrendWeek]) -> Chart:
             continue
         kind = "prefill" if index == len(weeks) - 1 else "idle"
         hint = f"{one.name}: {usd(one.known.paid_usd)}"
-        boxes.append(_column(kind, index * step + 4, 60, step - 8, max(1.0, 60 * one.known.paid_usd / most), hint))
+        boxes.append(_draw_column(kind, index * step + 4, 60, step - 8, max(1.0, 60 * one.known.paid_usd / most), hint))
     return Chart(_describe(weeks), 60, boxes, kind="bar")
 
 
@@ -247,12 +247,12 @@ def draw_trend(weeks: Sequence[TrendWeek]) -> Chart:
         middle = round(x + width / 2, 1)
         labels.append(Label(f"W{one.name.rpartition('W')[2]}", middle, base + 14, "middle", soft=True))
         if one.known is None:
-            boxes.append(_column("none", x, base, width, 14, f"{one.name}: not known"))
+            boxes.append(_draw_column("none", x, base, width, 14, f"{one.name}: not known"))
             labels.append(Label("?", middle, base - 3, "middle", soft=True))
             continue
         tall = round(_TALLEST * one.known.paid_usd / most, 1)
         kind = "prefill" if one.known.hours_seen >= MOSTLY * one.known.week.length_hours else "decode"
-        boxes.append(_column(kind, x, base, width, tall, f"{one.name}: {usd(one.known.paid_usd)}"))
+        boxes.append(_draw_column(kind, x, base, width, tall, f"{one.name}: {usd(one.known.paid_usd)}"))
         labels.append(Label(write_compact(one.known.paid_usd), middle, round(base - tall - 4, 1), "middle"))
     return Chart(_describe(weeks), base + 20, boxes, (Rule("axis", 0, base, WIDTH, base),), labels)
 
@@ -293,7 +293,7 @@ def draw_month(month: MonthToDate) -> Chart:
             value = month.usd + (month.forecast_usd - month.usd) * (number - len(month.days) + 1) / max(1, rest)
             hint, kind = f"day {number + 1}: {usd(value)} by the forecast", "ahead"
         tall = max(1.0 if kind != "none" else 8.0, height * value / most)
-        boxes.append(_column(kind, x, base, step - 2, tall, hint))
+        boxes.append(_draw_column(kind, x, base, step - 2, tall, hint))
     for number in (0, 7, 14, 21, days - 1):
         labels.append(Label(str(number + 1), round((number + 0.5) * step, 1), base + 14, "middle", soft=True))
     rules.append(Rule("axis", 0, base, WIDTH, base))

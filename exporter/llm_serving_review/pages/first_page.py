@@ -49,12 +49,15 @@ def build_first_page(review: Review) -> Shown:
             else f"Only one of the two has tokens, so the change against {week.one_before} is not divided into causes."
         )
     models, more_models = _build_models(review)
+    beside = review.list_beside()
+    bill = () if review.bills is None else (write_difference(review.bills), write_left_out(review.bills))
     return Shown(
         note=notes[0] if notes else "",
         more_notes=max(0, len(notes) - 1),
         paid=compare_usd(f"Paid for {week.this}", review.invoice_usd, review.invoice_before_usd),
-        parts=_list_parts(review),
-        bill=_write_bill(review),
+        # nothing where GPU time is all of it
+        parts=[(what, usd(value)) for what, value in (("GPU time", review.now.usd), *beside)] if beside else (),
+        bill=tuple(filter(None, bill)),
         spark=draw_spark(review.beyond.trend) if review.beyond.trend else None,
         month=_build_month(review),
         figures=_build_figures(review),
@@ -116,21 +119,6 @@ def _compare(
         return Figure(name, write(now), f"nothing to compare with{behind}")
     kind = "" if abs(moved) < _LEAST_COLOURED_CHANGE else "bad" if moved > 0 else "good"
     return Figure(name, write(now), f"from {write(before)}{behind}", signed_percent(moved), kind)
-
-
-def _list_parts(review: Review) -> Sequence[tuple[str, str]]:
-    """Nothing where GPU time is all of it."""
-    beside = review.list_beside()
-    if not beside:
-        return ()
-    return (("GPU time", usd(review.now.usd)), *((what, usd(value)) for what, value in beside))
-
-
-def _write_bill(review: Review) -> Sequence[str]:
-    """Both sums with the largest reason, and what of the bill is in neither."""
-    if review.bills is None:
-        return ()
-    return tuple(filter(None, (write_difference(review.bills), write_left_out(review.bills))))
 
 
 def _build_month(review: Review) -> Shown:

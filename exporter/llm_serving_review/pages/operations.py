@@ -13,7 +13,7 @@ from llm_serving_review.evidence.past import Source
 from llm_serving_review.figures.beyond import Measure, UnusualDay
 from llm_serving_review.figures.past_weeks import BEFORE_COMMITMENTS, MonthToDate
 from llm_serving_review.figures.review import Review
-from llm_serving_review.figures.rows import AlertSums, Attainment
+from llm_serving_review.figures.rows import Attainment
 from llm_serving_review.figures.totals import change
 from llm_serving_review.pages.charts import draw_heatmap, draw_month, draw_trend
 from llm_serving_review.pages.tables import (
@@ -78,7 +78,12 @@ def build_hour_maps(review: Review) -> Shown:
 
 def build_service(review: Review) -> Shown:
     """What the money bought: objectives, pages and tickets, checks that were not fine all week, the worst first."""
-    found = review.alerts
+    found, alerts = review.alerts, ""
+    if found is not None:
+        pages, tickets = count_nouns(found.pages, "page"), count_nouns(found.tickets, "ticket")
+        alerts = (
+            f"{pages} ({hours(found.page_minutes / 60)} h firing), {tickets} ({hours(found.ticket_minutes / 60)} h)."
+        )
     objectives = [
         (one.slo, Marked(one.share, "bad" if _is_missed(one) else ""), one.objective, one.total)
         for one in review.attainments
@@ -96,7 +101,7 @@ def build_service(review: Review) -> Shown:
     ]  # fmt: skip
     return Shown(
         objectives=make_table("Objectives", _OBJECTIVE_COLUMNS, objectives, most=None) if objectives else None,
-        alerts="" if found is None else _count_alerts(found),
+        alerts=alerts,
         noisiest=make_table("Noisiest alerts", _ALERT_COLUMNS, noisiest) if noisiest else None,
         checks=make_table("Checks", _CHECK_COLUMNS, checks) if checks else None,
         evaluated=_write_evaluated(review),
@@ -130,13 +135,6 @@ def build_gaps(review: Review) -> Shown:
     )
     table = make_table("Gaps in the data", _GAP_COLUMNS, rows, foot, printed=_PRINTED_GAPS)
     return Shown(lead=lead, table=table, none="")
-
-
-def _count_alerts(found: AlertSums) -> str:
-    return (
-        f"{count_nouns(found.pages, 'page')} ({hours(found.page_minutes / 60)} h firing), "
-        f"{count_nouns(found.tickets, 'ticket')} ({hours(found.ticket_minutes / 60)} h)."
-    )
 
 
 def _write_evaluated(review: Review) -> str:

@@ -51,7 +51,8 @@ SECTIONS: tuple[tuple[str, Callable[[Review], Any]], ...] = (
 def render_page(review: Review) -> str:
     """HTML. Its policy lets it load nothing and run nothing but its own script."""
     environment = make_environment()
-    style, script = (_read_file(name) for name in ("style.css", "script.js"))
+    folder = resources.files("llm_serving_review.pages") / "templates"
+    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
     return environment.get_template("page.html").render(
         style_hash=_hash(style),
         script_hash=_hash(script),
@@ -79,10 +80,6 @@ def make_environment() -> Environment:
     )
     environment.filters["coordinate"] = _write_coordinate
     return environment
-
-
-def _read_file(name: str) -> str:
-    return (resources.files("llm_serving_review.pages") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _present(value: Any) -> Any:

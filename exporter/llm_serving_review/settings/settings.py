@@ -258,10 +258,6 @@ def _read_price_files(node: Node, place: Place, context: Context) -> tuple[str, 
     return tuple(dict.fromkeys(path for path in paths if path is not None))
 
 
-def _read_objectives(node: Node, place: Place, context: Context) -> dict[str, float]:
-    return Section(_OBJECTIVES, node, place).values
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be set for a review. None = not set."""
@@ -285,7 +281,9 @@ class Settings:
     # beside GPUs, for the total cost of ownership
     monthly_costs: MonthlyCosts = key(section_reader(MonthlyCosts), unset=MonthlyCosts())
     # the share of good requests that is aimed at, by SLO
-    objectives: Mapping[str, float] = key(_read_objectives, unset={})
+    objectives: Mapping[str, float] = key(
+        lambda node, place, context: Section(_OBJECTIVES, node, place).values, unset={}
+    )
     schedule: str | None = key(TEXT)  # a crontab line, in `timezone`
     webhook_url: Secret | None = None  # the keys webhook_url_file and webhook_url_env
     smtp: Smtp | None = None  # its reader adds the password
