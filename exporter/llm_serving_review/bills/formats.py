@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import fsum
 from typing import ClassVar
 
 from llm_serving_exporter.settings.problems import listed, shown
 from llm_serving_review.bills.charge import (
+    MOST_KEPT,
     BillError,
     Charge,
     CurrencyError,
     Kind,
     LineError,
-    Remembered,
     Row,
     counts_hours,
     counts_time,
@@ -242,7 +243,6 @@ class FocusReader(LineReader):
             (find("pricingquantity"), find("pricingunit")),
         )
         self._quantities = [pair for pair in pairs if ABSENT not in pair]
-        self._remember_type = Remembered(_find_type)
 
     def read(self, row: Row) -> Charge:
         """The charge of a line that has as many cells as the header. Raises LineError."""
@@ -260,7 +260,7 @@ class FocusReader(LineReader):
         self.clouds.add(cloud)
         details = self._details(row)
         facts = read_map(details)
-        instance_type = self._type(row) or (self._remember_type(details) if details else "")
+        instance_type = self._type(row) or (_find_type(details) if details else "")
         if usage_type := self._usage_type(row):
             by_usage = read_usage_type(usage_type)
             instance_type = "" if by_usage is None else instance_type or by_usage
@@ -303,6 +303,7 @@ class FocusReader(LineReader):
         return None
 
 
+@lru_cache(MOST_KEPT)
 def _find_type(details: str) -> str:
     found = read_map(details)
     return next((found[key] for key in _TYPE_KEYS if found.get(key)), "")

@@ -9,11 +9,12 @@ import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
+from functools import lru_cache
 from itertools import pairwise
 from math import ceil, floor, fsum
 
 from llm_serving_exporter.model.record import Struct, field, replace
-from llm_serving_review.bills.charge import GPU_FAMILIES, Charge, Kind, Remembered, is_one_machine, normalise_resource
+from llm_serving_review.bills.charge import GPU_FAMILIES, MOST_KEPT, Charge, Kind, is_one_machine, normalise_resource
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
 
 # --- What a bill covers of a week, by the times of its lines of usage. Each cloud writes its bill at its own time, and has one of these.
@@ -99,7 +100,7 @@ class Scope:
         `accounts`: () for all. `known`: machines that were metered or are mapped, by `normalise_resource`."""
         any_type = re.compile("|".join(translate(pattern.lower()) for pattern in types or GPU_FAMILIES))
         # whether a type of instances is compared
-        self.cover_instance = Remembered(lambda text: any_type.match(text.strip().lower()) is not None)
+        self.cover_instance = lru_cache(MOST_KEPT)(lambda text: any_type.match(text.strip().lower()) is not None)
         self._accounts = frozenset(account.lower() for account in accounts)
         self._known = frozenset(known)
 

@@ -25,7 +25,7 @@ from llm_serving_review.bills.charge import (
     counts_time,
     name_gcp_instance,
     normalise_resource,
-    parse_time,
+    read_time,
     read_usage_type,
 )
 from llm_serving_review.bills.files import find_bill_files
@@ -348,7 +348,7 @@ def test_parquet_is_as_csv(tmp_path: Path) -> None:
         table = table.set_column(position, name, table[name].cast(pyarrow.float64()))
     for name in ("ChargePeriodStart", "ChargePeriodEnd"):
         position = table.schema.get_field_index(name)
-        moments = [parse_time(row[name]) for row in every]
+        moments = [read_time(row[name]) for row in every]
         values = pyarrow.array([int(1e3 * moment) for moment in moments], pyarrow.int64()).cast(pyarrow.timestamp("ms"))
         table = table.set_column(position, name, values)
     path = tmp_path / "bill.parquet"
