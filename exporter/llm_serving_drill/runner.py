@@ -225,8 +225,7 @@ class Drill:
                 self._require_within_bounds(reading)
             if self.course.lost_unix_seconds is None:
                 if ended is not None and not ended.good:
-                    why = ended.problem or f"it ended with status {ended.status}"
-                    raise _BrokenOffError(f"the trigger command failed: {why}")
+                    raise _BrokenOffError(f"the trigger command failed: {ended.failure}")
                 self._require_loss_by(deadline)
 
     def _require_loss_by(self, deadline: float) -> None:
