@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from datetime import datetime
 from typing import NamedTuple
 
@@ -120,24 +120,18 @@ Sightings = tuple[Sighting, ...]
 
 
 class Observer:
-    """Asks the APIs about one model's replicas. Every method raises ApiError. Times by Prometheus' clock, which goes on by `clock`."""
+    """Asks the APIs about one model's replicas. Every method raises ApiError. Times by Prometheus' clock, which goes on by ours."""
 
     def __init__(
-        self,
-        scope: Scope,
-        settings: Settings,
-        prometheus: Prometheus,
-        alertmanager: Alertmanager | None,
-        clock: Callable[[], float],
+        self, scope: Scope, settings: Settings, prometheus: Prometheus, alertmanager: Alertmanager | None
     ) -> None:
         self._scope, self._settings = scope, settings
         self._prometheus, self._alertmanager = prometheus, alertmanager
-        self._clock = clock
-        self._offset = prometheus.now() - clock()
+        self._offset = prometheus.now() - time.monotonic()
 
     def now(self) -> float:
         """Unix seconds."""
-        return self._clock() + self._offset
+        return time.monotonic() + self._offset
 
     def ask_forecast(self) -> Forecast:
         """What is known before anything is lost."""
