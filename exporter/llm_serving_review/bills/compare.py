@@ -13,6 +13,7 @@ from llm_serving_review.bills.ledger import REST, Commitment, Ledger, Machine, P
 from llm_serving_review.evidence.week import HOUR_SECONDS
 from llm_serving_review.figures.metered_hours import MeteredHour
 from llm_serving_review.figures.split import round_parts
+from llm_serving_review.settings.settings import BillSettings
 from llm_serving_review.tables.sums import sum_by_key
 
 # --- Which machines of a bill and which metered GPU time belong together. Pure.
@@ -79,11 +80,7 @@ class _Groups:
 
 
 def join_units(
-    ledger: Ledger,
-    metered: Iterable[MeteredHour],
-    mapping: Mapping[str, tuple[Found, ...]],
-    tags: Mapping[str, str],
-    workloads: Mapping[str, str],
+    ledger: Ledger, metered: Iterable[MeteredHour], settings: BillSettings, workloads: Mapping[str, str]
 ) -> list[Unit]:
     """All units, in the order of the bill, then of what was metered. `workloads`: by target."""
     pieces = tuple(metered)
@@ -93,7 +90,7 @@ def join_units(
         own = (_MACHINE, key)
         groups.find(own)
         if key not in ids and key != REST:
-            for found in mapping.get(key) or _read_tags(machine, tags):
+            for found in settings.mapping.get(key) or _read_tags(machine, settings.tags):
                 groups.join((found.label, found.value), own)
     units: dict[_Key, Unit] = {}
     for key, machine in ledger.machines.items():
@@ -319,16 +316,15 @@ def compare(
     metered: Sequence[MeteredHour],
     period: Period,
     scope: Scope,
+    settings: BillSettings,
     *,
     metered_unused_usd: float = 0.0,
-    mapping: Mapping[str, tuple[Found, ...]] | None = None,
-    tags: Mapping[str, str] | None = None,
     workloads: Mapping[str, str] | None = None,
-    gpus_per_instance: Mapping[str, int] | None = None,
 ) -> Comparison:
-    """Compares both within the period. `metered_unused_usd`: USD of unused commitments within the period, as the review has them."""
-    units = join_units(ledger, metered, mapping or {}, tags or {}, workloads or {})
-    counts = _count_gpus_by_type(units, period, gpus_per_instance or {})
+    """Compares both within the period. `metered_unused_usd`: USD of unused commitments within the period, as the review has them.
+    `workloads`: by target."""
+    units = join_units(ledger, metered, settings, workloads or {})
+    counts = _count_gpus_by_type(units, period, settings.gpus_per_instance)
     rows = [
         compare_unit(unit, period.of_clouds(unit.clouds).fold, lambda kind: counts.get(kind.lower())) for unit in units
     ]
@@ -346,7 +342,7 @@ def compare(
     return Comparison(
         total, _in_cents(fsum(row.invoiced_usd for row in rows)) / 100, _round_reasons(reasons, total),
         _sum_by_model(rows, period, total, Pair(metered_unused_usd, unused)), tuple(machines), period, unassigned, other,
-        _sum_other_time(rows), tuple(sorted(set(_list_uncounted_types(rows, gpus_per_instance or {})))),
+        _sum_other_time(rows), tuple(sorted(set(_list_uncounted_types(rows, settings.gpus_per_instance)))),
     )  # fmt: skip
 
 

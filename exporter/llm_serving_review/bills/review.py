@@ -112,11 +112,8 @@ def add_bills(
     clouds = _find_clouds(bill)
     here = [piece for piece in metered if not _is_elsewhere(piece, clouds)]
     workloads = {one.labels.get("target", ""): one.labels.get("workload", "") for one in evidence.book.workloads}
-    comparison = compare(
-        bill.ledger, here, period, scope, metered_unused_usd=_sum_unused(review, period), mapping=bills.mapping, tags=bills.tags,
-        workloads=workloads,
-        gpus_per_instance=bills.gpus_per_instance,
-    )  # fmt: skip
+    unused_usd = _sum_unused(review, period)
+    comparison = compare(bill.ledger, here, period, scope, bills, metered_unused_usd=unused_usd, workloads=workloads)
     preliminary = is_preliminary(bill.ledger, now)
     notes = (
         *_list_notes(bill, comparison, evidence, preliminary=preliminary),
