@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -83,19 +84,18 @@ def _make_or_explain(
     pools: PoolBook | None,
 ) -> Review | int:
     """The review, or the exit status where there is none, which is said."""
-    prometheus = Prometheus(JsonApi(access, timeout_seconds))
     try:
-        made = make(prometheus, settings, week, progress, pools)
-    except (ApiError, NoDataError, ConfigError, KeyboardInterrupt) as error:
-        _clear_progress(progress)
-        if isinstance(error, KeyboardInterrupt):
-            return EXIT_INTERRUPTED
-        print_message(f"error: {error}")
-        return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
+        with closing(Prometheus(JsonApi(access, timeout_seconds))) as prometheus:
+            return make(prometheus, settings, week, progress, pools)
+    except (ApiError, NoDataError, ConfigError) as error:
+        fault = error
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
     finally:
-        prometheus.close()
-    _clear_progress(progress)
-    return made
+        if progress is not _quiet and sys.stderr.isatty():
+            print_message("\r\x1b[2K", end="")
+    print_message(f"error: {fault}")
+    return EXIT_USAGE if isinstance(fault, ConfigError) else EXIT_FAILED
 
 
 def make(
@@ -245,8 +245,3 @@ def _choose_progress(*, always: bool) -> Callable[[str], None]:
 
 def _quiet(text: str) -> None:
     pass
-
-
-def _clear_progress(progress: Callable[[str], None]) -> None:
-    if progress is not _quiet and sys.stderr.isatty():
-        print_message("\r\x1b[2K", end="")

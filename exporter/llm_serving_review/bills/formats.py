@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import fsum
 from typing import ClassVar
@@ -56,11 +56,11 @@ class Columns:
             what = f"the header is neither that of FOCUS nor that of AWS CUR 2.0: it begins with {begin}"
             fix = "Export as FOCUS 1.x or as CUR 2.0, with the line of headers and commas between cells."
             raise BillError(file, what, fix, 1)
-        self._by_name, self._spell = (by_cur, spell_cur) if self.format == "cur" else (by_focus, _spell_focus)
+        self.positions, self._spell = (by_cur, spell_cur) if self.format == "cur" else (by_focus, _spell_focus)
 
     def find(self, *names: str) -> int:
         """The position of the first of these columns that the file has; ABSENT for none."""
-        return next((self._by_name[name] for name in names if name in self._by_name), ABSENT)
+        return next((self.positions[name] for name in names if name in self.positions), ABSENT)
 
     def find_cell(self, *names: str) -> _Cell:
         """What gives a line's cell of that column without blanks around it; "" where the file has none of them, and for NULL of FOCUS."""
@@ -78,7 +78,7 @@ class Columns:
 
     def need(self, names: Iterable[str]) -> None:
         """Raises BillError where the file lacks columns. `names`: as they are published."""
-        lacking = [name for name in names if self._spell(name) not in self._by_name]
+        lacking = [name for name in names if self._spell(name) not in self.positions]
         if lacking:
             columns, are = ("columns", "are") if len(lacking) > 1 else ("column", "is")
             what = f"the {columns} {listed(lacking, 'and')} {are} missing"
@@ -87,12 +87,6 @@ class Columns:
     def name(self, position: int, instead: str = "") -> str:
         """A column's name as the file has it."""
         return self._written[position] if position != ABSENT else instead
-
-    def list_beginning_with(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """The rest of the names that begin so, with their positions."""
-        for name, position in self._by_name.items():
-            if name.startswith(prefix):
-                yield name.removeprefix(prefix), position
 
 
 def spell_cur(name: str) -> str:
@@ -134,7 +128,11 @@ class TagReader:
 
     def __init__(self, columns: Columns, keys: Iterable[str]) -> None:
         self._map = columns.find_cell("resource_tags", "tags")
-        beside = {_simplify(name): position for name, position in columns.list_beginning_with(_TAG_COLUMNS)}
+        beside = {
+            _simplify(name.removeprefix(_TAG_COLUMNS)): position
+            for name, position in columns.positions.items()
+            if name.startswith(_TAG_COLUMNS)
+        }
         self._wanted = {key: tuple(prefix + _simplify(key) for prefix in _PREFIXES) for key in keys}
         self._positions = {
             key: tuple(beside[name] for name in names if name in beside) for key, names in self._wanted.items()
