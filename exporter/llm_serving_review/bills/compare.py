@@ -195,8 +195,9 @@ class Compared(Struct, frozen=True):
     reasons: Reasons
 
 
-def compare_unit(unit: Unit, fold: Fold, gpus: Callable[[str], float | None]) -> Compared:
-    """Compares a unit in the slots that `fold` makes of those of the week. `gpus`: of an instance of a type, None where nobody knows."""
+def compare_unit(unit: Unit, period: Period, counts: Mapping[str, float]) -> Compared:
+    """Compares a unit within the period. `counts`: GPUs of an instance by its type in lower case, without those that nobody knows."""
+    fold = period.of_clouds(unit.clouds).fold
     bill = _sum(fold, [machine.effective for machine in unit.machines])
     invoiced = _sum(fold, [machine.billed for machine in unit.machines])
     of_machines = unit.read_hours()
@@ -211,7 +212,9 @@ def compare_unit(unit: Unit, fold: Fold, gpus: Callable[[str], float | None]) ->
         reasons.not_metered = billed_usd - metered_usd
     else:
         used = measure_used_gpus(time, hours) if of_machines else None
-        of_instance = _count_gpus(unit, gpus)
+        of_instance = max((machine.gpus for machine in unit.machines if machine.gpus), default=None)
+        if of_instance is None:
+            of_instance = counts.get(unit.find_type().lower())
         if used is not None and of_instance is not None:
             used = min(used, of_instance)
         _split(reasons, list(zip(bill, hours, time, usd, strict=True)), used, of_instance)
@@ -242,14 +245,6 @@ def measure_used_gpus(time: Sequence[float], hours: Sequence[float]) -> float | 
     found = [of / billed for of, billed in zip(time, hours, strict=True) if billed >= _WHOLE * most > 0]
     largest = max(found, default=0.0)
     return largest or None
-
-
-def _count_gpus(unit: Unit, gpus: Callable[[str], float | None]) -> float | None:
-    said = [machine.gpus for machine in unit.machines if machine.gpus]
-    if said:
-        return max(said)
-    kind = unit.find_type()
-    return gpus(kind) if kind else None
 
 
 def _sum(fold: Fold, columns: Sequence[Sequence[float]]) -> list[float]:
@@ -325,9 +320,7 @@ def compare(
     `workloads`: by target."""
     units = join_units(ledger, metered, settings, workloads or {})
     counts = _count_gpus_by_type(units, period, settings.gpus_per_instance)
-    rows = [
-        compare_unit(unit, period.of_clouds(unit.clouds).fold, lambda kind: counts.get(kind.lower())) for unit in units
-    ]
+    rows = [compare_unit(unit, period, counts) for unit in units]
     unused, unassigned, other = _sum_unused(ledger.commitments, period, scope)
     reasons = Reasons(unused_commitments=unused - metered_unused_usd)
     for row in rows:
