@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import fsum
 
 from llm_serving_exporter.model.record import Struct, field, name_fields
@@ -151,7 +151,6 @@ def _add_piece(unit: Unit, piece: MeteredHour, slot: int, slots: int) -> None:
 # billed and not metered, or metered and not billed.
 
 
-Fold = Callable[[Sequence[float]], list[float]]
 # of the most instance-hours that a slot has: less is a part of an hour, which says nothing of how many GPUs are in use
 _WHOLE = 0.999
 _LEAST_HOURS = 1e-6
@@ -198,12 +197,12 @@ class Compared(Struct, frozen=True):
 def compare_unit(unit: Unit, period: Period, counts: Mapping[str, float]) -> Compared:
     """Compares a unit within the period. `counts`: GPUs of an instance by its type in lower case, without those that nobody knows."""
     fold = period.of_clouds(unit.clouds).fold
-    bill = _sum(fold, [machine.effective for machine in unit.machines])
-    invoiced = _sum(fold, [machine.billed for machine in unit.machines])
+    bill = fold(*(machine.effective for machine in unit.machines))
+    invoiced = fold(*(machine.billed for machine in unit.machines))
     of_machines = unit.read_hours()
-    hours = _sum(fold, [one for machine in unit.machines if (one := machine.read_hours()) is not None])
-    time = _sum(fold, [one.gpu_hours for one in unit.metered.values()])
-    usd = _sum(fold, [one.usd for one in unit.metered.values()])
+    hours = fold(*(one for machine in unit.machines if (one := machine.read_hours()) is not None))
+    time = fold(*(one.gpu_hours for one in unit.metered.values()))
+    usd = fold(*(one.usd for one in unit.metered.values()))
     billed_usd, metered_usd = fsum(bill), fsum(usd)
     reasons = Reasons()
     if not any(map(abs, bill)) and not any(hours):
@@ -245,12 +244,6 @@ def measure_used_gpus(time: Sequence[float], hours: Sequence[float]) -> float | 
     found = [of / billed for of, billed in zip(time, hours, strict=True) if billed >= _WHOLE * most > 0]
     largest = max(found, default=0.0)
     return largest or None
-
-
-def _sum(fold: Fold, columns: Sequence[Sequence[float]]) -> list[float]:
-    if not columns:
-        return fold([])
-    return fold(columns[0]) if len(columns) == 1 else fold([fsum(values) for values in zip(*columns, strict=True)])
 
 
 NOT_METERED, UNUSED = "(billed, not metered)", "(unused commitments)"
@@ -360,8 +353,8 @@ def _count_gpus_by_type(units: Iterable[Unit], period: Period, stated: Mapping[s
         count = found.setdefault(kind.lower(), count_gpus_of_type(kind) or 0.0)
         if count_gpus_of_type(kind) is None and of_machines is not None:
             fold = period.of_clouds(unit.clouds).fold
-            time = _sum(fold, [one.gpu_hours for one in unit.metered.values()])
-            found[kind.lower()] = max(count, measure_used_gpus(time, _sum(fold, of_machines)) or 0.0)
+            time = fold(*(one.gpu_hours for one in unit.metered.values()))
+            found[kind.lower()] = max(count, measure_used_gpus(time, fold(*of_machines)) or 0.0)
     found.update({kind.lower(): float(count) for kind, count in stated.items()})
     return {kind: count for kind, count in found.items() if count}
 

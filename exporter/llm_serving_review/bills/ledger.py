@@ -408,10 +408,9 @@ class Period(Struct, frozen=True):
         """Its length."""
         return (self.end - self.begin) / HOUR_SECONDS
 
-    def fold(self, slots: Sequence[float]) -> list[float]:
-        """Values by slot of the week -> by what is compared."""
-        if not slots:
-            return [0.0] * len(range(self.first, self.last, self.step))
+    def fold(self, *columns: Sequence[float]) -> list[float]:
+        """Columns of values by slot of the week -> their sums by what is compared."""
+        slots = columns[0] if len(columns) == 1 else [fsum(values) for values in zip(*columns, strict=True)]
         return [fsum(slots[at : at + self.step]) for at in range(self.first, self.last, self.step)]
 
     def of_clouds(self, clouds: Iterable[str]) -> Period:
