@@ -31,10 +31,10 @@ from llm_serving_review.pages.tables import (
     NONE,
     Cell,
     Column,
-    Marked,
     Shown,
     Table,
     make_table,
+    mark,
     name_column,
     write_cents,
 )
@@ -95,9 +95,9 @@ def _write_pool_lead(review: Review, found: Pools) -> str:
 def _tabulate_pools(found: Pools) -> Table:
     rows = [
         (
-            Marked(one.pool.name, aside=_KINDS[one.pool.kind]), one.committed_usd, one.used_usd, one.unused_usd,
-            Marked(one.used_gpu_hours, aside="" if one.committed_gpu_hours is None else f"of {hours(one.committed_gpu_hours)}"),
-            one.uncommitted_usd, Marked(one.saved_usd, "" if one.saved_usd >= 0 else "bad"),
+            mark(one.pool.name, aside=_KINDS[one.pool.kind]), one.committed_usd, one.used_usd, one.unused_usd,
+            mark(one.used_gpu_hours, aside="" if one.committed_gpu_hours is None else f"of {hours(one.committed_gpu_hours)}"),
+            one.uncommitted_usd, mark(one.saved_usd, "" if one.saved_usd >= 0 else "bad"),
         )
         for one in found.rows
     ]  # fmt: skip

@@ -25,11 +25,11 @@ from llm_serving_review.pages.tables import (
     TARGET_VARIABLE,
     Cell,
     Column,
-    Marked,
     Shown,
     link_board,
     link_hour,
     make_table,
+    mark,
     name_column,
 )
 
@@ -85,7 +85,7 @@ def build_service(review: Review) -> Shown:
             f"{pages} ({hours(found.page_minutes / 60)} h firing), {tickets} ({hours(found.ticket_minutes / 60)} h)."
         )
     objectives = [
-        (one.slo, Marked(one.share, "bad" if _is_missed(one) else ""), one.objective, one.total)
+        (one.slo, mark(one.share, "bad" if _is_missed(one) else ""), one.objective, one.total)
         for one in review.attainments
     ]
     noisiest = [
@@ -93,7 +93,7 @@ def build_service(review: Review) -> Shown:
     ]
     checks = [
         (
-            one.check, " ".join(text for _, text in one.labels if text), Marked(one.page_hours, "bad" if one.page_hours else ""),
+            one.check, " ".join(text for _, text in one.labels if text), mark(one.page_hours, "bad" if one.page_hours else ""),
             one.ticket_hours, one.unknown_hours,
         )
         for one in review.checks
@@ -170,12 +170,12 @@ def build_trend_section(review: Review) -> Shown | None:
     for index in reversed(range(len(weeks))):
         one = weeks[index]
         if one.known is None:
-            rows.append((Marked(one.name, aside="not known"), NONE, NONE, NONE, NONE))
+            rows.append((mark(one.name, aside="not known"), NONE, NONE, NONE, NONE))
             continue
         known, before = one.known, weeks[index - 1].known if index else None
         moved = change(known.paid_usd, before.paid_usd) if before is not None else None
         aside = "; ".join(word for word in (*known.marks, _FROM[known.source]) if word)
-        rows.append((Marked(one.name, aside=aside), known.paid_usd, moved, known.usd_per_million, known.tokens))
+        rows.append((mark(one.name, aside=aside), known.paid_usd, moved, known.usd_per_million, known.tokens))
     unknown = sum(1 for one in weeks if one.known is None)
     lead = "Paid: GPU time after pools, unused commitments and electricity."
     if any(one.known is not None and BEFORE_COMMITMENTS in one.known.marks for one in weeks):

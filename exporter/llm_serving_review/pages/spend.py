@@ -35,11 +35,11 @@ from llm_serving_review.pages.tables import (
     NONE,
     Cell,
     Column,
-    Marked,
     Shown,
     Table,
     link_week,
     make_table,
+    mark,
     name_column,
     write_cents,
 )
@@ -138,7 +138,7 @@ def build_change(review: Review) -> Shown:
 def build_movements(review: Review) -> Table | None:
     """What came, went, was scaled and moved; None for nothing, or where the weeks are not compared."""
     movements = review.change.movements if review.change is not None else ()
-    rows = [(one.name, Marked(one.kind, aside=one.detail), one.model_name, one.usd) for one in movements]
+    rows = [(one.name, mark(one.kind, aside=one.detail), one.model_name, one.usd) for one in movements]
     caption, printed = "What came, went, was scaled and moved", _PRINTED_MOVEMENTS
     return make_table(caption, _MOVEMENT_COLUMNS, rows, printed=printed, most=_SHOWN_MOVEMENTS) if rows else None
 
@@ -164,12 +164,12 @@ def build_model_tables(review: Review) -> Shown:
 
 
 def _list_costs(review: Review, name: str, now: Totals, before: Totals) -> Iterator[Any]:
-    yield Marked(name, link="" if name == _ALL else link_week(review, COST, **{MODEL_VARIABLE: name}))
+    yield mark(name, link="" if name == _ALL else link_week(review, COST, **{MODEL_VARIABLE: name}))
     yield from (now.usd, change(now.usd, before.usd), ratio(now.usd, review.now.usd))
     yield from (now.tokens, now.blended_usd_per_million)
     moved = change(now.blended_usd_per_million, before.blended_usd_per_million)
     kind = "" if moved is None or abs(moved) < _LEAST_COLOURED_CHANGE else "bad" if moved > 0 else "good"
-    yield Marked(moved, kind)
+    yield mark(moved, kind)
     for phase in TOKEN_PHASES:
         yield from (now.busy_usd_per_million(phase), now.allocated_usd_per_million(phase))
     yield from (now.usd_per_thousand_requests, now.tokens_per_usd)
@@ -243,10 +243,10 @@ def build_invoice(review: Review) -> Shown:
     ]
     for one in review.commitments:
         aside = f"committed, not used (of {hours(one.committed_gpu_hours)})"
-        rows.append((Marked(one.name, aside=aside), NONE, one.unused_gpu_hours, one.usd_per_gpu_hour, one.unused_usd))
+        rows.append((mark(one.name, aside=aside), NONE, one.unused_gpu_hours, one.usd_per_gpu_hour, one.unused_usd))
     for pool in review.pools.rows if review.pools is not None else ():
         beside = pool.committed_usd - pool.uncommitted_usd
-        rows.append((Marked(pool.pool.name, aside="pool, net"), NONE, NONE, NONE, beside))
+        rows.append((mark(pool.pool.name, aside="pool, net"), NONE, NONE, NONE, beside))
     if review.now.energy_usd is not None:
         # sorted behind every rate
         rows.append((Cell("Electricity", "~"), NONE, NONE, NONE, review.now.energy_usd))
@@ -420,8 +420,8 @@ def _list_tenant_costs(name: str, rows: Sequence[TenantCost], split: TenantSplit
     yield from (fsum(row.decode_tokens for row in served), sum_known(row.requests for row in served))
 
 
-def _mark_far(value: float | None) -> Marked:
-    return Marked(value, "bad" if value is not None and not LEAST_SCALE <= value <= MOST_SCALE else "")
+def _mark_far(value: float | None) -> Cell:
+    return mark(value, "bad" if value is not None and not LEAST_SCALE <= value <= MOST_SCALE else "")
 
 
 def _name_some(names: Sequence[str]) -> str:
