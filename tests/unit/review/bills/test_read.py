@@ -30,7 +30,7 @@ from llm_serving_review.bills.charge import (
 )
 from llm_serving_review.bills.files import find_bill_files
 from llm_serving_review.bills.formats import spell_cur
-from llm_serving_review.bills.ledger import REST, Ledger, Period, Scope, find_period
+from llm_serving_review.bills.ledger import REST, Ledger, Period, Scope, Sum, find_period
 from llm_serving_review.bills.read import Bill, read_bill
 from llm_serving_review.settings.settings import BillSettings
 from tests.support.builders import bills as made
@@ -298,7 +298,7 @@ def test_after_discounts_where_cur_has_net_columns(tmp_path: Path) -> None:
     assert spent(bill) == 9 + 18 + 27
     (reservation,) = [one for name, one in bill.ledger.commitments.items() if "arn:ri" in str(name)]
     assert sum(reservation.unused) == pytest.approx(90)
-    assert bill.ledger.beside[Kind.DISCOUNT].effective_usd == 0
+    assert bill.ledger.beside[Kind.DISCOUNT] == Sum(1, 0.0, 0.0)
     assert (bill.cur_files, bill.net_files) == (1, 1)
     # without the first of them nothing is read net, or a sum would be of both
     for row in (plain, reserved, covered, fee, discount):
