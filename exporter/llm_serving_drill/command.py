@@ -14,11 +14,10 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from llm_serving_drill.course import Bounds, Course, Scope, Settings
+from llm_serving_drill.course import RESTORE, TRIGGER, Bounds, Course, Scope, Settings
 from llm_serving_drill.names import PREFIX
-from llm_serving_drill.observer import Alertmanager, Grafana, Prometheus
 from llm_serving_drill.report import as_document, as_markdown
-from llm_serving_drill.runner import Drill, Rim, Running
+from llm_serving_drill.runner import Drill
 from llm_serving_drill.verdict import judge
 from llm_serving_exporter.clients.http import SecretError, read_secret
 from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
@@ -309,8 +308,11 @@ def run(argv: Sequence[str]) -> int:
         return EXIT_USAGE
     with ExitStack() as stack:
         stopping = stack.enter_context(ended_by_signal())
-        rim = _make_rim(args, access, stopping, stack)
-        drill = Drill(scope, settings, rim, args.trigger_command, args.restore_command)
+        apis = {name: JsonApi(each) for name, each in access.items()}
+        for api in apis.values():
+            stack.callback(api.close)
+        commands = {TRIGGER: args.trigger_command, RESTORE: args.restore_command}
+        drill = Drill(scope, settings, apis, stopping, commands, shell=args.shell, timeout_seconds=args.command_timeout)
         return _print_plan(drill) if args.plan else _run_drill(drill, args, stopping, record)
 
 
@@ -368,20 +370,6 @@ def _make_recorder(path: str, scope: Scope) -> Recorder:
         record_result(path, DrillResult(scope.model_name, Role(scope.role), unix_seconds, None, verdict, identity))
 
     return record_verdict
-
-
-def _make_rim(args: argparse.Namespace, access: dict[str, Access], stopping: threading.Event, stack: ExitStack) -> Rim:
-    apis = {name: JsonApi(each) for name, each in access.items()}
-    for api in apis.values():
-        stack.callback(api.close)
-
-    def start(what: str, command: str, now: Callable[[], float]) -> Running:
-        return Running(what, command, shell=args.shell, timeout_seconds=args.command_timeout, now=now)
-
-    alertmanager = Alertmanager(apis["alertmanager"]) if "alertmanager" in apis else None
-    grafana = Grafana(apis["grafana"]) if "grafana" in apis else None
-    prometheus = Prometheus(apis["prometheus"])
-    return Rim(prometheus, time.monotonic, stopping.wait, start, print_message, alertmanager, grafana)
 
 
 def _write_reports(course: Course, folder: Path, began_unix_seconds: float) -> Iterator[Path]:

@@ -194,6 +194,11 @@ class CommandRun(Struct, frozen=True):
         """It ended by itself with status 0."""
         return self.status == 0 and not self.problem
 
+    @property
+    def failure(self) -> str:
+        """Why it is not good."""
+        return self.problem or f"it ended with status {self.status}"
+
 
 class Sighting(Struct, frozen=True):
     """What was seen of an alert."""

@@ -35,11 +35,22 @@ TARGET_READY = "target:llm_serving_ready:max"
 TARGET_NODE = "target:llm_serving_node:info"
 TARGET_DOWN = "target:llm_serving_down:min"
 
+# the label beside model and role that tells a record's series apart
+LABELS = {
+    N1_LOAD: "resource", N1_CAPACITY: "resource", LOAD: "resource", DEMAND: "resource", TOKENS: "phase", TTFT: "rank", SLO_BAD: "slo",
+}  # fmt: skip
+# what a reading takes, by its fields: a record, and which value of that label ("" without one)
+VALUES = {
+    "ready": (READY, ""), "present": (PRESENT, ""), "desired": (DESIRED, ""), "nodes": (NODES, ""), "waiting": (WAITING, ""),
+    "p99_ttft_seconds": (TTFT, "p99"), "above_top_edge_ratio": (ABOVE_TOP, ""), "kv_usage_ratio": (KV_USAGE, ""),
+    "errors_ratio": (SLO_BAD, "errors"), "n1_load_max": (N1_LOAD_MAX, ""), "load_max": (LOAD_MAX, ""),
+}  # fmt: skip
+# or each value of it
+EACH = {"tokens_per_second": TOKENS, "n1_load": N1_LOAD, "load": LOAD, "demand": DEMAND, "n1_capacity": N1_CAPACITY}
+# what is used of a resource at the moment, beside the tokens of both phases
+USED = {"work": WORK, "kv": KV_TOKENS, "concurrency": IN_SYSTEM}
 # by model and role: one instant query reads them all at the same moment
-BY_MODEL = (
-    READY, PRESENT, DESIRED, NODES, SUFFICIENT, N1_LOAD, N1_LOAD_MAX, N1_CAPACITY, LOAD, LOAD_MAX, DEMAND, WAITING, KV_USAGE, TOKENS, WORK,
-    KV_TOKENS, IN_SYSTEM, TTFT, ABOVE_TOP, SLO_BAD,
-)  # fmt: skip
+BY_MODEL = (SUFFICIENT, *(record for record, _ in VALUES.values()), *EACH.values(), *USED.values())
 # of the time before the loss
 BEFORE = (READY, WAITING, KV_USAGE, TOKENS, TTFT, ABOVE_TOP, SLO_BAD)
 RECORDS = (*BY_MODEL, NODE_CAPACITY, TARGET_READY, TARGET_NODE, TARGET_DOWN)

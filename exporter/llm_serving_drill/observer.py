@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from llm_serving_drill import names
 from llm_serving_drill.course import (
@@ -47,9 +47,11 @@ class Prometheus(QueryApi):
         with self._understood():
             for alert in self._data("/api/v1/alerts", ())["alerts"] or ():
                 labels = labels_of(alert["labels"])
-                if _belongs_to(scope, labels):
+                if scope.identity.items() <= labels.items():
                     name, firing = labels.get("alertname", ""), alert["state"] == "firing"
-                    alerts.append(ActiveAlert(name, labels.get("severity", ""), firing, _unix(alert["activeAt"])))
+                    # Go writes nanoseconds, of which Python reads six digits
+                    since = datetime.fromisoformat(alert["activeAt"]).timestamp()
+                    alerts.append(ActiveAlert(name, labels.get("severity", ""), firing, since))
         return tuple(alerts)
 
 
@@ -75,10 +77,15 @@ class Alertmanager:
         if not isinstance(answer, list):
             raise ApiError("what answers in Alertmanager's place is none: check --alertmanager.url")
         with understood("Alertmanager", "--alertmanager.url"):
-            received = [_received(alert) for alert in answer]
-        return tuple(
-            alert for alert in received if all(alert.labels.get(key, value) == value for key, value in scope.labels)
-        )
+            received = [
+                Received(
+                    labels_of(alert["labels"]), tuple(str(receiver["name"]) for receiver in alert["receivers"]),
+                    bool(alert["status"]["silencedBy"]), bool(alert["status"]["inhibitedBy"]),
+                )
+                for alert in answer
+            ]  # fmt: skip
+        ours = dict(scope.labels)
+        return tuple(alert for alert in received if {**ours, **alert.labels}.items() >= ours.items())
 
 
 class Grafana:
@@ -99,23 +106,8 @@ class Grafana:
         self._api.send("PATCH", f"/api/annotations/{annotation}", document)
 
 
-def _received(alert: Any) -> Received:
-    receivers = tuple(str(receiver["name"]) for receiver in alert["receivers"])
-    status = alert["status"]
-    return Received(labels_of(alert["labels"]), receivers, bool(status["silencedBy"]), bool(status["inhibitedBy"]))
-
-
-def _belongs_to(scope: Scope, labels: Labels) -> bool:
-    return all(labels.get(name) == value for name, value in scope.identity.items())
-
-
 def _quoted(value: str) -> str:
     return '"' + value.replace("\\", r"\\").replace('"', r"\"") + '"'
-
-
-def _unix(text: str) -> float:
-    # Go writes nanoseconds, of which Python reads six digits
-    return datetime.fromisoformat(text).timestamp()
 
 
 # --- What Prometheus and Alertmanager know of the drilled replicas: forecast, readings, baseline, counts, alerts that came.
@@ -128,24 +120,18 @@ Sightings = tuple[Sighting, ...]
 
 
 class Observer:
-    """Asks the APIs about one model's replicas. Every method raises ApiError. Times by Prometheus' clock, which goes on by `clock`."""
+    """Asks the APIs about one model's replicas. Every method raises ApiError. Times by Prometheus' clock, which goes on by ours."""
 
     def __init__(
-        self,
-        scope: Scope,
-        settings: Settings,
-        prometheus: Prometheus,
-        alertmanager: Alertmanager | None,
-        clock: Callable[[], float],
+        self, scope: Scope, settings: Settings, prometheus: Prometheus, alertmanager: Alertmanager | None
     ) -> None:
         self._scope, self._settings = scope, settings
         self._prometheus, self._alertmanager = prometheus, alertmanager
-        self._clock = clock
-        self._offset = prometheus.now() - clock()
+        self._offset = prometheus.now() - time.monotonic()
 
     def now(self) -> float:
         """Unix seconds."""
-        return self._clock() + self._offset
+        return time.monotonic() + self._offset
 
     def ask_forecast(self) -> Forecast:
         """What is known before anything is lost."""
@@ -155,18 +141,10 @@ class Observer:
         largest = min(capacity, key=lambda node: (-capacity[node], node), default=None)
         replicas = {labels["node"]: round(value) for labels, value in nodes if labels.get("node")}
         reading = self.take_reading()
-        return Forecast(
-            reading,
-            replicas,
-            largest or None,
-            ask.alert_rules(),
-            ask.active_alerts(self._scope),
-            self._ask_others() if reading.ready is None else (),
-        )
-
-    def _ask_others(self) -> tuple[tuple[str, str], ...]:
-        series = self._prometheus.instant(names.models_and_roles())
-        return tuple(sorted((labels.get("model_name", ""), labels.get("role", "")) for labels, _ in series))
+        rules, active = ask.alert_rules(), ask.active_alerts(self._scope)
+        series = ask.instant(names.models_and_roles()) if reading.ready is None else ()
+        others = tuple(sorted((labels.get("model_name", ""), labels.get("role", "")) for labels, _ in series))
+        return Forecast(reading, replicas, largest or None, rules, active, others)
 
     def take_reading(self) -> Reading:
         """All records of now."""
@@ -176,9 +154,8 @@ class Observer:
         try:
             return make_reading(now, samples, alive)
         except ValueError as error:
-            raise ApiError(
-                f"Prometheus has more than one fleet of this model: {error}; name one with --selector"
-            ) from None
+            what = f"Prometheus has more than one fleet of this model: {error}"
+            raise ApiError(f"{what}; name one with --selector") from None
 
     def measure_baseline(self, end_unix_seconds: float) -> Baseline:
         """The time up to then."""

@@ -1,4 +1,4 @@
-"""Runs a drill: plan, baseline, loss, course, end. Time, sleep and commands are given, so that a test can have its own."""
+"""Runs a drill: plan, baseline, loss, course, end."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
 from llm_serving_drill.course import RESTORE, TRIGGER, CommandRun, Course, Phase, Reading, Scope, Settings, Sighting
 from llm_serving_drill.observer import Alertmanager, Grafana, Observer, Prometheus
 from llm_serving_drill.plan import find_bound_reached, find_excess_loss, format_progress, make_plan
 from llm_serving_drill.verdict import find_recovery, hold_is_over, judge
-from llm_serving_exporter.clients.json_api import ApiError
-from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_exporter.clients.json_api import ApiError, JsonApi
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.render.numbers import span
+from llm_serving_exporter.terminal import print_message
 
 # --- The commands that lose and restore a node: no shell unless it is asked for, bounded in time and output, ended with all they started.
 
@@ -109,43 +110,43 @@ _PROGRESS_SECONDS = 5.0
 _MOST_NOTES = 50
 
 
-class Rim(Struct, frozen=True):
-    """What a drill touches the world with."""
-
-    prometheus: Prometheus
-    clock: Callable[[], float]  # monotonic seconds
-    # waits so many seconds, or less where the drill is to end: then, and in every later call, it returns True
-    sleep: Callable[[float], bool]
-    start: Callable[[str, str, Callable[[], float]], Running]  # (what for, command, Unix clock) -> a command that runs
-    say: Callable[[str], None]  # prints a line for the user
-    alertmanager: Alertmanager | None = None  # None = is not asked
-    grafana: Grafana | None = None  # None = gets no annotation
-
-
 class _BrokenOffError(Exception):
     """The drill ends here; the message says why."""
 
 
 class Drill:
-    """One drill of one model's replicas; `course` is all that is known so far. `trigger` and `restore`: commands, None where there is
-    none."""
+    """One drill of one model's replicas; `course` is all that is known so far.
+
+    `apis`: by name, prometheus and where they are asked alertmanager and grafana. `stopping`: set where it is to end. `commands`: the
+    trigger and what restores, None where there is none; they may take so many seconds each.
+    """
 
     def __init__(
-        self, scope: Scope, settings: Settings, rim: Rim, trigger: str | None = None, restore: str | None = None
+        self,
+        scope: Scope,
+        settings: Settings,
+        apis: Mapping[str, JsonApi],
+        stopping: threading.Event,
+        commands: Mapping[str, str | None],
+        *,
+        shell: bool,
+        timeout_seconds: float,
     ) -> None:
-        self._scope, self._settings, self._rim = scope, settings, rim
-        self._commands = {TRIGGER: trigger, RESTORE: restore}
-        self.course = Course(scope, settings, Phase.PLAN, alertmanager=rim.alertmanager is not None)
+        self._scope, self._settings, self._stopping = scope, settings, stopping
+        self._commands, self._shell, self._timeout_seconds = commands, shell, timeout_seconds
+        self._prometheus = Prometheus(apis["prometheus"])
+        self._alertmanager = Alertmanager(apis["alertmanager"]) if "alertmanager" in apis else None
+        self._grafana = Grafana(apis["grafana"]) if "grafana" in apis else None
+        self.course = Course(scope, settings, Phase.PLAN, alertmanager=self._alertmanager is not None)
         self._running: dict[str, Running] = {}
-        self._began = rim.clock()
+        self._began = time.monotonic()
         self._blind_since: float | None = None
         self._said: tuple[Phase, float] | None = None
         self._annotation: int | None = None
 
     def plan(self) -> Course:
         """Only asks what is known and what would be done. Raises ApiError."""
-        rim = self._rim
-        self._observer = Observer(self._scope, self._settings, rim.prometheus, rim.alertmanager, rim.clock)
+        self._observer = Observer(self._scope, self._settings, self._prometheus, self._alertmanager)
         forecast = self._observer.ask_forecast()
         plan = make_plan(forecast, self._settings)
         sightings = tuple(Sighting(name) for name in plan.alerts)
@@ -180,7 +181,10 @@ class Drill:
             self._watch_for_loss(before.ready)
         else:
             self._trigger_loss(before.ready)
-        self._begin_annotation()
+        start, grafana = self.course.start_unix_seconds, self._grafana
+        if grafana is not None and start is not None:
+            with self._note_refusals():
+                self._annotation = grafana.begin_annotation(start, f"node-loss drill: {self._scope.model_name}")
         self._measure_recovery()
 
     # the loss
@@ -195,9 +199,9 @@ class Drill:
             assert before is not None
             if reading is not None and reading.ready is not None:
                 if reading.ready < ready:
-                    self._keep(reading)
+                    self._add_reading(reading)
                     self._change(start_unix_seconds=before.unix_seconds, lost_unix_seconds=reading.unix_seconds)
-                    with self._noting():  # else the one from before the waiting is left
+                    with self._note_refusals():  # else the one from before the waiting is left
                         self._change(baseline=self._observer.measure_baseline(before.unix_seconds))
                     return
                 ready = reading.ready
@@ -216,14 +220,13 @@ class Drill:
                 self._change(phase=Phase.WAITING)
             reading = self._take_reading()
             if reading is not None:
-                self._keep(reading)
+                self._add_reading(reading)
                 if reading.ready is not None and reading.ready < ready:
                     self._change(lost_unix_seconds=reading.unix_seconds)
                 self._require_within_bounds(reading)
             if self.course.lost_unix_seconds is None:
                 if ended is not None and not ended.good:
-                    why = ended.problem or f"it ended with status {ended.status}"
-                    raise _BrokenOffError(f"the trigger command failed: {why}")
+                    raise _BrokenOffError(f"the trigger command failed: {ended.failure}")
                 self._require_loss_by(deadline)
 
     def _require_loss_by(self, deadline: float) -> None:
@@ -255,7 +258,7 @@ class Drill:
             self._collect_runs()
             reading = self._take_reading()
             if reading is not None:
-                self._keep(reading)
+                self._add_reading(reading)
                 self._require_within_bounds(reading)
 
     def _require_within_bounds(self, reading: Reading) -> None:
@@ -279,8 +282,10 @@ class Drill:
         """Nothing where the user gave none."""
         command = self._commands[what]
         if command is not None:
-            self._rim.say(f"{what}: {command}")
-            self._running[what] = self._rim.start(what, command, self._observer.now)
+            print_message(f"{what}: {command}")
+            self._running[what] = Running(
+                what, command, shell=self._shell, timeout_seconds=self._timeout_seconds, now=self._observer.now
+            )
 
     def _restore_node(self) -> None:
         """Stops a trigger that still runs: left alone it would undo what is restored now."""
@@ -301,7 +306,7 @@ class Drill:
 
     def _record_run(self, run: CommandRun) -> None:
         self._change(commands=(*self.course.commands, run))
-        self._rim.say(f"{run.what}: ended after {span(run.took_seconds)}, {run.problem or f'status {run.status}'}")
+        print_message(f"{run.what}: ended after {span(run.took_seconds)}, {run.problem or f'status {run.status}'}")
 
     # the end
 
@@ -317,12 +322,12 @@ class Drill:
         restore = self._running.pop(RESTORE, None)
         if restore is not None:
             self._record_run(restore.finish())
-        with self._noting("requests were not counted: "):
+        with self._note_refusals("requests were not counted: "):
             self._change(counts=self._observer.count_events(start, end))
-        if self._rim.grafana is not None and self._annotation is not None:
+        if self._grafana is not None and self._annotation is not None:
             text = f"node-loss drill: {self._scope.model_name}, {judge(self.course).verdict}"
-            with self._noting():
-                self._rim.grafana.end_annotation(self._annotation, end, text)
+            with self._note_refusals():
+                self._grafana.end_annotation(self._annotation, end, text)
 
     # looking
 
@@ -337,7 +342,7 @@ class Drill:
             why = str(error)
         else:
             for see in (observer.see_firing, observer.see_received):
-                with self._noting():
+                with self._note_refusals():
                     self._change(sightings=see(self.course.sightings, reading.unix_seconds))
         if reading is not None and reading.ready is not None:
             self._blind_since = None
@@ -350,30 +355,24 @@ class Drill:
         now, longest = self._observer.now(), self._settings.bounds.blind_seconds
         if self._blind_since is None:
             self._blind_since = now
-            self._rim.say(f"cannot see: {why}")
+            print_message(f"cannot see: {why}")
         elif now - self._blind_since > longest:
             raise _BrokenOffError(f"blind for longer than {span(longest)}: {why}")
 
     # small things
 
-    def _begin_annotation(self) -> None:
-        start, grafana = self.course.start_unix_seconds, self._rim.grafana
-        if grafana is not None and start is not None:
-            with self._noting():
-                self._annotation = grafana.begin_annotation(start, f"node-loss drill: {self._scope.model_name}")
-
     def _pause(self, seconds: float) -> None:
-        if self._rim.sleep(seconds):
+        if self._stopping.wait(seconds):
             raise _BrokenOffError("interrupted")
 
     def _change(self, **changes: object) -> None:
         self.course = replace(self.course, **changes)  # type: ignore[arg-type]
 
-    def _keep(self, reading: Reading) -> None:
+    def _add_reading(self, reading: Reading) -> None:
         self._change(readings=(*self.course.readings, reading))
 
     @contextlib.contextmanager
-    def _noting(self, what: str = "") -> Iterator[None]:
+    def _note_refusals(self, what: str = "") -> Iterator[None]:
         """The drill goes on where an API says no: that is a note, which `what` begins."""
         try:
             yield
@@ -383,11 +382,11 @@ class Drill:
     def _add_note(self, text: str) -> None:
         if text not in self.course.notes and len(self.course.notes) < _MOST_NOTES:
             self._change(notes=(*self.course.notes, text))
-            self._rim.say(text)
+            print_message(text)
 
     def _say_progress(self, reading: Reading | None) -> None:
         """A line at each change of phase, and every few seconds."""
-        now, phase = self._rim.clock(), self.course.phase
+        now, phase = time.monotonic(), self.course.phase
         if self._said is None or self._said[0] is not phase or now - self._said[1] >= _PROGRESS_SECONDS:
             self._said = phase, now
-            self._rim.say(format_progress(phase, reading, now - self._began))
+            print_message(format_progress(phase, reading, now - self._began))

@@ -20,77 +20,54 @@ from llm_serving_exporter.render.numbers import count, share, span
 # reached.
 
 
-# the label beside model and role that tells a record's series apart
-_BY = {
-    names.N1_LOAD: "resource", names.N1_CAPACITY: "resource", names.LOAD: "resource", names.DEMAND: "resource",
-    names.TOKENS: "phase", names.TTFT: "rank", names.SLO_BAD: "slo",
-}  # fmt: skip
-# fields of `Reading`: the record, and the value of that label
-_VALUES = {
-    "ready": (names.READY, ""), "present": (names.PRESENT, ""), "desired": (names.DESIRED, ""), "nodes": (names.NODES, ""),
-    "waiting": (names.WAITING, ""), "p99_ttft_seconds": (names.TTFT, "p99"), "above_top_edge_ratio": (names.ABOVE_TOP, ""),
-    "kv_usage_ratio": (names.KV_USAGE, ""), "errors_ratio": (names.SLO_BAD, "errors"), "n1_load_max": (names.N1_LOAD_MAX, ""),
-    "load_max": (names.LOAD_MAX, ""),
-}  # fmt: skip
-# those that have a value for each value of that label
-_EACH = {
-    "tokens_per_second": names.TOKENS, "n1_load": names.N1_LOAD, "load": names.LOAD, "demand": names.DEMAND,
-    "n1_capacity": names.N1_CAPACITY,
-}  # fmt: skip
-# what is used of a resource at the moment, beside the tokens of both phases
-_USED = {"work": names.WORK, "kv": names.KV_TOKENS, "concurrency": names.IN_SYSTEM}
-
-
 def make_reading(
     unix_seconds: float, samples: Iterable[tuple[Mapping[str, str], float]], alive: float | None
 ) -> Reading:
     """One moment, from the samples of `names.BY_MODEL`. Raises ValueError where a series is there twice: the labels leave two fleets."""
     values: dict[tuple[str, str], float] = {}
     for labels, value in samples:
-        series = _tell_apart(labels)
+        series = _name_series(labels)
         if series in values:
             raise ValueError(f"{series[0]} is there several times")
         values[series] = value
-    single: dict[str, Any] = {field: values.get(series) for field, series in _VALUES.items()}
+    single: dict[str, Any] = {field: values.get(series) for field, series in names.VALUES.items()}
     each: dict[str, Any] = {
         field: {which: value for (name, which), value in values.items() if name == record and which}
-        for field, record in _EACH.items()
+        for field, record in names.EACH.items()
     }
     now = {phase: rate for phase, rate in each["tokens_per_second"].items() if phase in ("prefill", "decode")}
-    now |= {resource: values[record, ""] for resource, record in _USED.items() if (record, "") in values}
+    now |= {resource: values[record, ""] for resource, record in names.USED.items() if (record, "") in values}
     sufficient = values.get((names.SUFFICIENT, ""))
     return Reading(
         unix_seconds, alive=alive, n1_sufficient=None if sufficient is None else sufficient == 1, now=now, **single, **each
     )  # fmt: skip
 
 
-def _tell_apart(labels: Mapping[str, str]) -> tuple[str, str]:
+def _name_series(labels: Mapping[str, str]) -> tuple[str, str]:
     name = labels.get("__name__", "")
-    return name, labels.get(_BY.get(name, ""), "")
+    return name, labels.get(names.LABELS.get(name, ""), "")
+
+
+# fields of `Baseline`: what becomes of the points, and whose
+_SUMMARIES: dict[str, tuple[Callable[[list[float]], Any], tuple[str, str]]] = {
+    "p99_ttft_seconds": (median, (names.TTFT, "p99")), "waiting_mean": (fmean, (names.WAITING, "")),
+    "waiting_max": (max, (names.WAITING, "")), "kv_usage_ratio": (fmean, (names.KV_USAGE, "")),
+    "errors_ratio": (fmean, (names.SLO_BAD, "errors")), "ready_min": (min, (names.READY, "")),
+}  # fmt: skip
 
 
 def make_baseline(seconds: float, series: Iterable[Series], rejected: float | None) -> Baseline:
     """The last `seconds` before the loss, from the points of `names.BEFORE` and the requests rejected meanwhile."""
-    values = {_tell_apart(labels): [value for _, value in points] for labels, points in series}
-
-    def summarise(how: Callable[[list[float]], float], name: str, which: str = "") -> float | None:
-        recorded = values.get((name, which))
-        return how(recorded) if recorded else None
-
-    above = summarise(median, names.ABOVE_TOP)
+    values = {_name_series(labels): [value for _, value in points] for labels, points in series}
+    above = values.get((names.ABOVE_TOP, "")) or [0.0]
     return Baseline(
         seconds,
-        p99_ttft_seconds=summarise(median, names.TTFT, "p99"),
-        p99_at_least=above is not None and above > CLIPPED_ABOVE,
-        waiting_mean=summarise(fmean, names.WAITING),
-        waiting_max=summarise(max, names.WAITING),
-        kv_usage_ratio=summarise(fmean, names.KV_USAGE),
-        errors_ratio=summarise(fmean, names.SLO_BAD, "errors"),
+        p99_at_least=median(above) > CLIPPED_ABOVE,
         tokens_per_second={
             phase: fmean(recorded) for (name, phase), recorded in values.items() if name == names.TOKENS and recorded
         },
-        ready_min=summarise(min, names.READY),
         rejected=rejected,
+        **{field: how(values[series]) for field, (how, series) in _SUMMARIES.items() if values.get(series)},
     )
 
 
@@ -398,7 +375,7 @@ def _reasons(course: Course) -> Iterator[str]:
         yield f"not recovered within {span(course.settings.bounds.duration_seconds)}: {_describe_what_is_missing(course)}"
     for run in course.commands:
         if run.what == RESTORE and not run.good:
-            yield f"the restore command failed: {run.problem or f'it ended with status {run.status}'}"
+            yield f"the restore command failed: {run.failure}"
 
 
 def _faults(course: Course) -> Iterator[str]:
@@ -441,7 +418,7 @@ def _remarks(course: Course) -> Iterator[str]:
         yield "no alert was due: the replicas were back before any rule's time was up, so that this drill says nothing about being told"
     for run in course.commands:
         if run.what == TRIGGER and not run.good:
-            yield f"the trigger command failed: {run.problem or f'it ended with status {run.status}'}"
+            yield f"the trigger command failed: {run.failure}"
     total = (course.counts.ttft_good or 0.0) + (course.counts.ttft_bad or 0.0)
     if 0 < total < FEW_EVENTS:
         yield f"the objective was judged by {count_nouns(round(total), 'request')} only"

@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -61,9 +62,8 @@ def _make_report(arguments: argparse.Namespace, environ: Mapping[str, str]) -> i
     access = _read_access(settings.server, environ)
     for warning in warnings:
         print_message(f"warning: {warning}")
-    made = _make_or_explain(
-        access, settings, since or asked, timeout_seconds, _choose_progress(always=arguments.progress), pools
-    )
+    progress = _choose_progress(always=arguments.progress)
+    made = _make_or_explain(access, settings, since or asked, timeout_seconds, progress, pools)
     if isinstance(made, int):
         return _note_run(settings.out, made) if arguments.deliver else made
     status, files = _write_files(made, settings)
@@ -84,20 +84,18 @@ def _make_or_explain(
     pools: PoolBook | None,
 ) -> Review | int:
     """The review, or the exit status where there is none, which is said."""
-    prometheus = Prometheus(JsonApi(access, timeout_seconds))
     try:
-        made = make(prometheus, settings, week, progress, pools)
+        with closing(Prometheus(JsonApi(access, timeout_seconds))) as prometheus:
+            return make(prometheus, settings, week, progress, pools)
     except (ApiError, NoDataError, ConfigError) as error:
-        _clear_progress(progress)
-        print_message(f"error: {error}")
-        return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
+        fault = error
     except KeyboardInterrupt:
-        _clear_progress(progress)
         return EXIT_INTERRUPTED
     finally:
-        prometheus.close()
-    _clear_progress(progress)
-    return made
+        if progress is not _quiet and sys.stderr.isatty():
+            print_message("\r\x1b[2K", end="")
+    print_message(f"error: {fault}")
+    return EXIT_USAGE if isinstance(fault, ConfigError) else EXIT_FAILED
 
 
 def make(
@@ -118,15 +116,13 @@ def make(
     if isinstance(week, int):
         week = span_of(now, week, zone)
     elif week is not None and week.begin > latest.begin:
-        raise ConfigError(
-            Problem("flag --week", "", f"{week.name} is not over", f"The last that is over is {latest.name}.")
-        )
+        fix = f"The last that is over is {latest.name}."
+        raise ConfigError(Problem("flag --week", "", f"{week.name} is not over", fix))
     reader = Reader(prometheus, Asking(settings.identity_labels, settings.by_labels), progress)
     week = week or latest
     evidence = replace(gather(reader, week, now), pools=pools)
-    past = read_past(
-        reader, Path(settings.out), week, partial(describe_recorded_week, identity=settings.identity_labels)
-    )
+    describe = partial(describe_recorded_week, identity=settings.identity_labels)
+    past = read_past(reader, Path(settings.out), week, describe)
     evidence = replace(evidence, missing_parts=tuple(reader.missing))
     return add_bills(build_review(evidence, settings, past), evidence, settings, now, progress)
 
@@ -168,9 +164,8 @@ def _write_files(made: Review, settings: Settings) -> tuple[int, list[Path]]:
         for path in files:
             print_message(f"written: {path}")
     except OSError as error:
-        print_message(
-            f"error: the report cannot be written to {settings.out}: {error.strerror}; its summary follows on standard output"
-        )
+        why = f"the report cannot be written to {settings.out}: {error.strerror}"
+        print_message(f"error: {why}; its summary follows on standard output")
         status = EXIT_FAILED
     for missing in made.missing_parts:
         print_message(f"warning: {missing}")
@@ -185,9 +180,7 @@ def _deliver(
     # what most people never send is not loaded for them
     from llm_serving_review.deliver import deliver
 
-    def opened(named: Secret, what: str) -> str:
-        return secret(named, what, environ)
-
+    opened = partial(secret, environ=environ)
     try:
         known = review_runs.read_runs(settings.out)
         spared = known.sent_to if known is not None and known.sent_week == made.week.name else ()
@@ -234,9 +227,8 @@ def secret(named: Secret, what: str, environ: Mapping[str, str]) -> str:
     try:
         return read_secret(named, environ)
     except SecretError as error:
-        raise ConfigError(
-            Problem(error.where, "", f"{what} {error.what}", "Write it there as one line of text.")
-        ) from None
+        problem = Problem(error.where, "", f"{what} {error.what}", "Write it there as one line of text.")
+        raise ConfigError(problem) from None
 
 
 def _choose_progress(*, always: bool) -> Callable[[str], None]:
@@ -253,8 +245,3 @@ def _choose_progress(*, always: bool) -> Callable[[str], None]:
 
 def _quiet(text: str) -> None:
     pass
-
-
-def _clear_progress(progress: Callable[[str], None]) -> None:
-    if progress is not _quiet and sys.stderr.isatty():
-        print_message("\r\x1b[2K", end="")

@@ -9,7 +9,6 @@ import ssl
 from collections.abc import Callable, Collection, Iterator, Sequence
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
-from functools import partial
 from pathlib import Path
 
 from llm_serving_exporter.clients.http import ask, line, new_session
@@ -27,6 +26,10 @@ _TYPES = {".html": ("text", "html"), ".csv": ("text", "csv"), ".md": ("text", "m
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 _HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 _ESCAPED = re.compile(r"\\([\\`*_{}\[\]<>#|~!&@])")
+# Slack's own three entities; a character of no width breaks up what Slack would take for formatting
+_ENTITIES = {
+    "&": "&amp;", "<": "&lt;", ">": "&gt;", "*": "∗", "_": "_\u200b", "~": "~\u200b", "`": "'", "@": "@\u200b",
+}  # fmt: skip
 _TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
 
 OpenSecret = Callable[[Secret, str], str]
@@ -66,18 +69,14 @@ def _list_places(
     """Each place with the function that sends to it. That function reads its own secret, so a secret that fails is that place's failure."""
     url, smtp = settings.webhook_url, settings.smtp
     if url is not None:
-        yield "the webhook", partial(_send_to_webhook, url, summary, secret)
+        yield "the webhook", lambda: post_to_webhook(secret(url, "the webhook's URL"), summary)
+
+    def send_by_mail(smtp: Smtp) -> None:
+        password = secret(smtp.password, "the mail server's password") if smtp.password is not None else None
+        send_mail(smtp, password, build_message(smtp, title, summary, files))
+
     if smtp is not None:
-        yield f"{smtp.host}:{smtp.port}", partial(_send_to_mail, smtp, title, summary, files, secret)
-
-
-def _send_to_webhook(url: Secret, summary: str, secret: OpenSecret) -> None:
-    post_to_webhook(secret(url, "the webhook's URL"), summary)
-
-
-def _send_to_mail(smtp: Smtp, title: str, summary: str, files: Sequence[Path], secret: OpenSecret) -> None:
-    password = secret(smtp.password, "the mail server's password") if smtp.password is not None else None
-    send_mail(smtp, password, build_message(smtp, title, summary, files))
+        yield f"{smtp.host}:{smtp.port}", lambda: send_by_mail(smtp)
 
 
 def post_to_webhook(url: str, summary: str) -> None:
@@ -98,7 +97,7 @@ def write_slack_text(summary: str) -> str:
     plain text."""
     bold = _BOLD.sub(r"*\1*", _HEADING.sub(r"*\1*", summary))
     tables = _TABLE.sub(_write_table, bold)
-    text = _ESCAPED.sub(_write_entity, tables)
+    text = _ESCAPED.sub(lambda found: _ENTITIES.get(found[1], found[1]), tables)
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 2] + "…"
 
 
@@ -109,21 +108,6 @@ def _write_table(found: re.Match[str]) -> str:
         if not re.fullmatch(r"[|:\- ]+", row)
     ]
     return "".join(" · ".join(cell for cell in row if cell) + "\n" for row in rows)
-
-
-def _write_entity(found: re.Match[str]) -> str:
-    """Slack's own three entities; a character of no width breaks up what Slack would take for formatting."""
-    character = found[1]
-    return {
-        "&": "&amp;",
-        "<": "&lt;",
-        ">": "&gt;",
-        "*": "∗",
-        "_": "_\u200b",
-        "~": "~\u200b",
-        "`": "'",
-        "@": "@\u200b",
-    }.get(character, character)
 
 
 def build_message(smtp: Smtp, title: str, summary: str, files: Sequence[Path]) -> EmailMessage:
@@ -160,17 +144,19 @@ def _hide_password(error: smtplib.SMTPResponseException, username: str, password
     """The same refusal without what the server repeats of the exchange: the password as it is, and as AUTH LOGIN and AUTH PLAIN send it."""
     sent = (password, f"\0{username}\0{password}")
     masker = Masker([password, *(base64.b64encode(text.encode()).decode("ascii") for text in sent)])
+    return smtplib.SMTPResponseException(error.smtp_code, masker.mask_text(_decode_error(error)))
+
+
+def _decode_error(error: smtplib.SMTPResponseException) -> str:
     said = error.smtp_error
-    words = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-    return smtplib.SMTPResponseException(error.smtp_code, masker.mask_text(words))
+    return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
 
 
 def _explain(error: Exception) -> str:
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         return f"it refuses {', '.join(sorted(error.recipients))}"
     if isinstance(error, smtplib.SMTPResponseException):
-        said = error.smtp_error
-        return f"{error.smtp_code} {line(said.decode('utf-8', 'replace') if isinstance(said, bytes) else str(said))}"
+        return f"{error.smtp_code} {line(_decode_error(error))}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ValueError):

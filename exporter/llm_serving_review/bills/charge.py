@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from math import isfinite
-from typing import Generic, NamedTuple, TypeVar
+from functools import lru_cache
+from math import isfinite, nan
+from typing import NamedTuple
 
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.record import Struct
@@ -92,37 +93,19 @@ class CurrencyError(LineError):
 # --- Cells of a bill -> values. Texts repeat from line to line, so that what was read once is kept, within bounds.
 
 
-T = TypeVar("T")
 Row = Sequence[str]
-_MOST_KEPT = 8192
+MOST_KEPT = 8192
 _LARGEST = 1e12
 # what programs write for nothing
-_NOTHING = frozenset({"", "null", "none", "\\n", "nan"})
+_NOTHING = frozenset({"", "null", "none", "\\n"})
 _HOUR_UNITS = frozenset({"h", "hr", "hrs", "hour", "hours", "1 hour", "1 hours", "instance-hours", "instance hours"})
 _TIME_UNIT = re.compile(r"(?<![a-z])(?:h|hrs?|hours?|s|secs?|seconds?)(?![a-z])")
 # the largest JSON in a cell that is read
 _LONGEST_JSON = 65_536
 
 
-class Remembered(Generic[T]):
-    """A function of a text that remembers its last values."""
-
-    def __init__(self, read: Callable[[str], T]) -> None:
-        self._read = read
-        self._known: dict[str, T] = {}
-
-    def __call__(self, text: str) -> T:
-        """Its value. Raises what the function raises."""
-        try:
-            return self._known[text]
-        except KeyError:
-            if len(self._known) >= _MOST_KEPT:
-                self._known.clear()
-            found = self._known[text] = self._read(text)
-            return found
-
-
-def parse_time(text: str) -> float:
+@lru_cache(MOST_KEPT)
+def read_time(text: str) -> float:
     """A time of a bill in Unix seconds: ISO 8601, as FOCUS and CUR have it, or as databases export it; without an offset it is UTC.
 
     Raises ValueError.
@@ -137,24 +120,19 @@ def parse_time(text: str) -> float:
         raise ValueError(str(error)) from None
 
 
-read_time = Remembered(parse_time)
-
-
 def read_usd(row: Row, position: int, column: str) -> float:
     """An amount. Raises LineError; an empty cell is one."""
     text = row[position].strip()
     try:
-        # the common case at once; Python alone takes digits with underscores
         found = float(text)
     except ValueError:
-        if text.lower() in _NOTHING:
-            raise LineError(column, "the amount is empty", "Export the bill again, with this column filled.") from None
-        raise LineError(
-            column, f"{shown(text)} is not an amount", "Write a plain number with a point, as in -12.5."
-        ) from None
-    if not isfinite(found) or abs(found) > _LARGEST or "_" in text:
-        raise LineError(column, f"{shown(text)} is not an amount", "Write a plain number with a point, as in -12.5.")
-    return found
+        found = nan
+    # Python alone takes digits with underscores
+    if isfinite(found) and abs(found) <= _LARGEST and "_" not in text:
+        return found
+    if text.lower() in _NOTHING:
+        raise LineError(column, "the amount is empty", "Export the bill again, with this column filled.")
+    raise LineError(column, f"{shown(text)} is not an amount", "Write a plain number with a point, as in -12.5.")
 
 
 def read_quantity(text: str) -> float | None:
@@ -173,9 +151,8 @@ def read_period(row: Row, begin: int, end: int, columns: tuple[str, str]) -> tup
         try:
             found.append(read_time(row[position]))
         except ValueError:
-            raise LineError(
-                column, f"{shown(row[position])} is not a time", "Write it as in 2026-11-16T00:00:00Z."
-            ) from None
+            what = f"{shown(row[position])} is not a time"
+            raise LineError(column, what, "Write it as in 2026-11-16T00:00:00Z.") from None
     if not found[0] < found[1]:
         raise LineError(columns[1], "the period ends before it begins", "Export the bill again.")
     return found[0], found[1]
@@ -191,7 +168,9 @@ def counts_time(unit: str) -> bool:
     return _TIME_UNIT.search(unit.lower()) is not None
 
 
-def _parse_map(text: str) -> Mapping[str, str]:
+@lru_cache(MOST_KEPT)
+def read_map(text: str) -> Mapping[str, str]:
+    """A map of texts, as JSON has it; {} for what is none."""
     if not text or len(text) > _LONGEST_JSON:
         return {}
     try:
@@ -205,9 +184,6 @@ def _parse_map(text: str) -> Mapping[str, str]:
     if not isinstance(found, dict):
         return {}
     return {str(key): str(value) for key, value in found.items() if isinstance(value, str | int | float)}
-
-
-read_map = Remembered(_parse_map)
 
 
 # --- Instances with GPUs, by the names that clouds give their types.
@@ -255,7 +231,9 @@ _INSTANCE_USAGE = re.compile(
 )
 
 
-def _count_gpus(instance_type: str) -> float | None:
+@lru_cache(MOST_KEPT)
+def count_gpus_of_type(instance_type: str) -> float | None:
+    """GPUs of an instance of a type; None where the type is not known."""
     lowered = instance_type.strip().lower()
     for pattern, count in _GPU_COUNTS:
         if (match := pattern.fullmatch(lowered)) is not None:
@@ -263,18 +241,12 @@ def _count_gpus(instance_type: str) -> float | None:
     return None
 
 
-# GPUs of an instance of a type; None where the type is not known
-count_gpus_of_type = Remembered(_count_gpus)
-
-
-def _parse_usage_type(text: str) -> str | None:
+@lru_cache(MOST_KEPT)
+def read_usage_type(text: str) -> str | None:
+    """The instance type of a usage type of EC2; None where it is not about hours of an instance."""
     match = _INSTANCE_USAGE.search(text.strip())
     # m1.small is what a usage type without a size means
     return None if match is None else (match[1] or "m1.small")
-
-
-# the instance type of a usage type of EC2; None where it is not about hours of an instance
-read_usage_type = Remembered(_parse_usage_type)
 
 
 # --- Names of machines, so that a cloud's bill and a node's provider id say the same.
@@ -294,7 +266,9 @@ _AZURE = re.compile(r"(/subscriptions/.+?)(?:(?<=/)virtualmachines/[0-9]+)?/?$")
 _OCI = re.compile(r"^(?:oci://)?(ocid1\.instance\..+)$")
 
 
-def _normalise(text: str) -> str:
+@lru_cache(MOST_KEPT)
+def normalise_resource(text: str) -> str:
+    """A name of a machine as both sides have it; "" for ""."""
     lowered = text.strip().rstrip("/").lower()
     if (match := _AWS.search(lowered)) is not None:
         return match[1]
@@ -308,29 +282,22 @@ def _normalise(text: str) -> str:
     return lowered
 
 
-# clouds by what their names begin with: ids of machines after `normalise_resource`, and providers of FOCUS in lower case
+# clouds, as readers know them, and by what begins: ids of machines after `normalise_resource`, and providers of FOCUS in lower case
 _CLOUDS = (
-    ("aws", "i-", ("aws", "amazon")),
-    ("gcp", "gce/", ("google", "gcp")),
-    ("azure", "/subscriptions/", ("microsoft", "azure")),
-    ("oci", "ocid1.instance.", ("oracle", "oci")),
+    ("aws", "AWS", "i-", ("aws", "amazon")),
+    ("gcp", "Google Cloud", "gce/", ("google", "gcp")),
+    ("azure", "Azure", "/subscriptions/", ("microsoft", "azure")),
+    ("oci", "Oracle Cloud", "ocid1.instance.", ("oracle", "oci")),
 )
-# clouds as readers know them; "" where a bill does not say
-CLOUD_NAMES = {
-    "aws": "AWS",
-    "gcp": "Google Cloud",
-    "azure": "Azure",
-    "oci": "Oracle Cloud",
-    "other": "other clouds",
-    "": "a cloud without a name",
-}
 # a provider that is none of these
 _OTHER = "other"
+# "" where a bill does not say
+CLOUD_NAMES = {cloud: name for cloud, name, _, _ in _CLOUDS} | {_OTHER: "other clouds", "": "a cloud without a name"}
 
 
 def find_cloud(machine: str) -> str:
     """The cloud of a machine by its normalised name; "" where that does not say."""
-    return next((cloud for cloud, begin, _ in _CLOUDS if machine.startswith(begin)), "")
+    return next((cloud for cloud, _, begin, _ in _CLOUDS if machine.startswith(begin)), "")
 
 
 def is_one_machine(machine: str) -> bool:
@@ -338,20 +305,14 @@ def is_one_machine(machine: str) -> bool:
     return machine.startswith(("i-", "gce/", "ocid1.instance.")) or "/virtualmachines/" in machine
 
 
-def _parse_provider(name: str) -> str:
+@lru_cache(MOST_KEPT)
+def find_cloud_of_provider(name: str) -> str:
+    """The cloud of a provider as bills name it, one name for all that are not listed; "" where the bill does not say."""
     lowered = name.strip().lower()
-    return next((cloud for cloud, _, begins in _CLOUDS if lowered.startswith(begins)), _OTHER if lowered else "")
-
-
-# the cloud of a provider as bills name it, one name for all that are not listed; "" where the bill does not say
-find_cloud_of_provider = Remembered(_parse_provider)
+    return next((cloud for cloud, _, _, begins in _CLOUDS if lowered.startswith(begins)), _OTHER if lowered else "")
 
 
 def name_gcp_instance(resource: str, name: str) -> str:
     """A machine of GCP by its name, where a bill has a number instead and the name beside it."""
     match = _GCP.search(resource.lower())
     return f"{resource[: match.start(2)]}{name}" if match is not None and match[2].isdigit() and name else resource
-
-
-# a name of a machine as both sides have it; "" for ""
-normalise_resource = Remembered(_normalise)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import fsum
 
 from llm_serving_exporter.model.record import Struct, field, name_fields
@@ -13,6 +13,7 @@ from llm_serving_review.bills.ledger import REST, Commitment, Ledger, Machine, P
 from llm_serving_review.evidence.week import HOUR_SECONDS
 from llm_serving_review.figures.metered_hours import MeteredHour
 from llm_serving_review.figures.split import round_parts
+from llm_serving_review.settings.settings import BillSettings
 from llm_serving_review.tables.sums import sum_by_key
 
 # --- Which machines of a bill and which metered GPU time belong together. Pure.
@@ -48,6 +49,15 @@ class Unit(Struct):
         """On whose bill its machines are; without any, whose nodes it was metered on."""
         return {machine.cloud for machine in self.machines} or self.node_clouds
 
+    def find_type(self) -> str:
+        """The type of its machines as the bill says it, else of the metered nodes; "" where neither does."""
+        return next((machine.instance_type for machine in self.machines if machine.instance_type), self.instance_type)
+
+    def read_hours(self) -> list[array[float]] | None:
+        """Hours of an instance of each machine, by slot; None without machines, or where the bill does not say it of one of them."""
+        hours = [one for machine in self.machines if (one := machine.read_hours()) is not None]
+        return hours if hours and len(hours) == len(self.machines) else None
+
 
 class _Groups:
     """Sets of keys that are joined two at a time."""
@@ -70,11 +80,7 @@ class _Groups:
 
 
 def join_units(
-    ledger: Ledger,
-    metered: Iterable[MeteredHour],
-    mapping: Mapping[str, tuple[Found, ...]],
-    tags: Mapping[str, str],
-    workloads: Mapping[str, str],
+    ledger: Ledger, metered: Iterable[MeteredHour], settings: BillSettings, workloads: Mapping[str, str]
 ) -> list[Unit]:
     """All units, in the order of the bill, then of what was metered. `workloads`: by target."""
     pieces = tuple(metered)
@@ -84,7 +90,7 @@ def join_units(
         own = (_MACHINE, key)
         groups.find(own)
         if key not in ids and key != REST:
-            for found in mapping.get(key) or _read_tags(machine, tags):
+            for found in settings.mapping.get(key) or _read_tags(machine, settings.tags):
                 groups.join((found.label, found.value), own)
     units: dict[_Key, Unit] = {}
     for key, machine in ledger.machines.items():
@@ -103,12 +109,16 @@ def _read_tags(machine: Machine, labels: Mapping[str, str]) -> tuple[Found, ...]
     return tuple(sorted(found, key=lambda one: LABELS.index(one.label))[:1])
 
 
+def name_labels(piece: MeteredHour, workloads: Mapping[str, str]) -> Iterable[_Key]:
+    """What a machine can be mapped to, in the order of LABELS, as it was metered."""
+    return zip(LABELS, (piece.target, piece.node, workloads.get(piece.target, ""), piece.model_name), strict=True)
+
+
 def _find_key(piece: MeteredHour, ledger: Ledger, groups: _Groups, workloads: Mapping[str, str]) -> _Key:
     machine = normalise_resource(piece.provider_id)
     if machine and machine in ledger.machines:
         return groups.find((_MACHINE, machine))
-    values = (piece.target, piece.node, workloads.get(piece.target, ""), piece.model_name)
-    for key in zip(LABELS, values, strict=True):
+    for key in name_labels(piece, workloads):
         if key[1] and key in groups:
             return groups.find(key)
     return "target", f"{piece.target}\n{piece.node}\n{machine}"
@@ -141,7 +151,6 @@ def _add_piece(unit: Unit, piece: MeteredHour, slot: int, slots: int) -> None:
 # billed and not metered, or metered and not billed.
 
 
-Fold = Callable[[Sequence[float]], list[float]]
 # of the most instance-hours that a slot has: less is a part of an hour, which says nothing of how many GPUs are in use
 _WHOLE = 0.999
 _LEAST_HOURS = 1e-6
@@ -185,15 +194,15 @@ class Compared(Struct, frozen=True):
     reasons: Reasons
 
 
-def compare_unit(unit: Unit, fold: Fold, gpus: Callable[[str], float | None]) -> Compared:
-    """Compares a unit in the slots that `fold` makes of those of the week. `gpus`: of an instance of a type, None where nobody knows."""
-    bill = _sum(fold, [machine.effective for machine in unit.machines])
-    invoiced = _sum(fold, [machine.billed for machine in unit.machines])
-    of_machines = [one for machine in unit.machines if (one := machine.read_hours()) is not None]
-    counts = bool(unit.machines) and len(of_machines) == len(unit.machines)
-    hours = _sum(fold, of_machines)
-    time = _sum(fold, [one.gpu_hours for one in unit.metered.values()])
-    usd = _sum(fold, [one.usd for one in unit.metered.values()])
+def compare_unit(unit: Unit, period: Period, counts: Mapping[str, float]) -> Compared:
+    """Compares a unit within the period. `counts`: GPUs of an instance by its type in lower case, without those that nobody knows."""
+    fold = period.of_clouds(unit.clouds).fold
+    bill = fold(*(machine.effective for machine in unit.machines))
+    invoiced = fold(*(machine.billed for machine in unit.machines))
+    of_machines = unit.read_hours()
+    hours = fold(*(one for machine in unit.machines if (one := machine.read_hours()) is not None))
+    time = fold(*(one.gpu_hours for one in unit.metered.values()))
+    usd = fold(*(one.usd for one in unit.metered.values()))
     billed_usd, metered_usd = fsum(bill), fsum(usd)
     reasons = Reasons()
     if not any(map(abs, bill)) and not any(hours):
@@ -201,12 +210,14 @@ def compare_unit(unit: Unit, fold: Fold, gpus: Callable[[str], float | None]) ->
     elif not any(time) and not any(usd):
         reasons.not_metered = billed_usd - metered_usd
     else:
-        used = measure_used_gpus(time, hours) if counts else None
-        of_instance = _count_gpus(unit, gpus)
+        used = measure_used_gpus(time, hours) if of_machines else None
+        of_instance = max((machine.gpus for machine in unit.machines if machine.gpus), default=None)
+        if of_instance is None:
+            of_instance = counts.get(unit.find_type().lower())
         if used is not None and of_instance is not None:
             used = min(used, of_instance)
         _split(reasons, list(zip(bill, hours, time, usd, strict=True)), used, of_instance)
-    billed_hours = fsum(hours) if counts else None
+    billed_hours = fsum(hours) if of_machines else None
     return Compared(unit, fsum(time), metered_usd, billed_hours, billed_usd, fsum(invoiced), reasons)
 
 
@@ -233,25 +244,6 @@ def measure_used_gpus(time: Sequence[float], hours: Sequence[float]) -> float | 
     found = [of / billed for of, billed in zip(time, hours, strict=True) if billed >= _WHOLE * most > 0]
     largest = max(found, default=0.0)
     return largest or None
-
-
-def find_type(unit: Unit) -> str:
-    """The type of its machines as the bill says it, else of the metered nodes; "" where neither does."""
-    return next((machine.instance_type for machine in unit.machines if machine.instance_type), unit.instance_type)
-
-
-def _count_gpus(unit: Unit, gpus: Callable[[str], float | None]) -> float | None:
-    said = [machine.gpus for machine in unit.machines if machine.gpus]
-    if said:
-        return max(said)
-    kind = find_type(unit)
-    return gpus(kind) if kind else None
-
-
-def _sum(fold: Fold, columns: Sequence[Sequence[float]]) -> list[float]:
-    if not columns:
-        return fold([])
-    return fold(columns[0]) if len(columns) == 1 else fold([fsum(values) for values in zip(*columns, strict=True)])
 
 
 NOT_METERED, UNUSED = "(billed, not metered)", "(unused commitments)"
@@ -312,19 +304,16 @@ def compare(
     metered: Sequence[MeteredHour],
     period: Period,
     scope: Scope,
+    settings: BillSettings,
     *,
     metered_unused_usd: float = 0.0,
-    mapping: Mapping[str, tuple[Found, ...]] | None = None,
-    tags: Mapping[str, str] | None = None,
     workloads: Mapping[str, str] | None = None,
-    gpus_per_instance: Mapping[str, int] | None = None,
 ) -> Comparison:
-    """Compares both within the period. `metered_unused_usd`: USD of unused commitments within the period, as the review has them."""
-    units = join_units(ledger, metered, mapping or {}, tags or {}, workloads or {})
-    counts = _count_gpus_by_type(units, period, gpus_per_instance or {})
-    rows = [
-        compare_unit(unit, period.of_clouds(unit.clouds).fold, lambda kind: counts.get(kind.lower())) for unit in units
-    ]
+    """Compares both within the period. `metered_unused_usd`: USD of unused commitments within the period, as the review has them.
+    `workloads`: by target."""
+    units = join_units(ledger, metered, settings, workloads or {})
+    counts = _count_gpus_by_type(units, period, settings.gpus_per_instance)
+    rows = [compare_unit(unit, period, counts) for unit in units]
     unused, unassigned, other = _sum_unused(ledger.commitments, period, scope)
     reasons = Reasons(unused_commitments=unused - metered_unused_usd)
     for row in rows:
@@ -332,26 +321,15 @@ def compare(
     metered_usd = fsum(row.metered_usd for row in rows) + metered_unused_usd
     billed_usd = fsum(row.billed_usd for row in rows) + unused
     total = Pair(_in_cents(metered_usd) / 100, _in_cents(billed_usd) / 100)
+    some = [row for row in rows if row.metered_usd or row.billed_usd or row.metered_gpu_hours or row.billed_hours]
     machines = sorted(
-        (
-            _make_row(row)
-            for row in rows
-            if row.metered_usd or row.billed_usd or row.metered_gpu_hours or row.billed_hours
-        ),
-        key=lambda row: (-abs(row.pair.difference_usd), -row.pair.billed_usd, row.name),
+        map(_make_row, some), key=lambda row: (-abs(row.pair.difference_usd), -row.pair.billed_usd, row.name)
     )
     return Comparison(
-        total,
-        _in_cents(fsum(row.invoiced_usd for row in rows)) / 100,
-        _round_reasons(reasons, total),
-        _sum_by_model(rows, period, total, Pair(metered_unused_usd, unused)),
-        tuple(machines),
-        period,
-        unassigned,
-        other,
-        _sum_other_time(rows),
-        tuple(sorted(set(_list_uncounted_types(rows, gpus_per_instance or {})))),
-    )
+        total, _in_cents(fsum(row.invoiced_usd for row in rows)) / 100, _round_reasons(reasons, total),
+        _sum_by_model(rows, period, total, Pair(metered_unused_usd, unused)), tuple(machines), period, unassigned, other,
+        _sum_other_time(rows), tuple(sorted(set(_list_uncounted_types(rows, settings.gpus_per_instance)))),
+    )  # fmt: skip
 
 
 def _in_cents(usd: float) -> int:
@@ -369,17 +347,14 @@ def _count_gpus_by_type(units: Iterable[Unit], period: Period, stated: Mapping[s
     """GPUs of an instance by its type: stated, else as its cloud publishes it, else the most that any machine of that type had in use."""
     found: dict[str, float] = {}
     for unit in units:
-        kind = find_type(unit)
+        kind, of_machines = unit.find_type(), unit.read_hours()
         if not kind:
             continue
-        found.setdefault(kind.lower(), count_gpus_of_type(kind) or 0.0)
-        of_machines = [one for machine in unit.machines if (one := machine.read_hours()) is not None]
-        if count_gpus_of_type(kind) is not None or not of_machines or len(of_machines) < len(unit.machines):
-            continue
-        fold = period.of_clouds(unit.clouds).fold
-        time = fold([fsum(values) for values in zip(*(one.gpu_hours for one in unit.metered.values()), strict=True)])
-        hours = fold([fsum(values) for values in zip(*of_machines, strict=True)])
-        found[kind.lower()] = max(found[kind.lower()], measure_used_gpus(time, hours) or 0.0)
+        count = found.setdefault(kind.lower(), count_gpus_of_type(kind) or 0.0)
+        if count_gpus_of_type(kind) is None and of_machines is not None:
+            fold = period.of_clouds(unit.clouds).fold
+            time = fold(*(one.gpu_hours for one in unit.metered.values()))
+            found[kind.lower()] = max(count, measure_used_gpus(time, fold(*of_machines)) or 0.0)
     found.update({kind.lower(): float(count) for kind, count in stated.items()})
     return {kind: count for kind, count in found.items() if count}
 
@@ -408,12 +383,9 @@ def _sum_unused(commitments: Mapping[str, Commitment], period: Period, scope: Sc
 def _sum_other_time(rows: Iterable[Compared]) -> Sum:
     found = Sum()
     for row in rows:
-        machines = row.unit.machines
-        found.add(
-            fsum(fsum(machine.effective) for machine in machines) - row.billed_usd,
-            fsum(fsum(machine.billed) for machine in machines) - row.invoiced_usd,
-            0,
-        )
+        effective = fsum(fsum(machine.effective) for machine in row.unit.machines)
+        billed = fsum(fsum(machine.billed) for machine in row.unit.machines)
+        found.add(effective - row.billed_usd, billed - row.invoiced_usd, 0)
     return found
 
 
@@ -423,7 +395,7 @@ def _list_uncounted_types(rows: Iterable[Compared], stated: Mapping[str, int]) -
     for row in rows:
         unit = row.unit
         if unit.machines and row.metered_gpu_hours and not any(machine.gpus for machine in unit.machines):
-            kind = find_type(unit)
+            kind = unit.find_type()
             if kind and kind.lower() not in known and count_gpus_of_type(kind) is None:
                 yield kind
 
@@ -433,16 +405,11 @@ def _make_row(row: Compared) -> MachineRow:
     first = unit.machines[0] if unit.machines else None
     names = [machine.name for machine in unit.machines] or sorted(unit.nodes) or sorted(unit.targets)
     pair = Pair(_in_cents(row.metered_usd) / 100, _in_cents(row.billed_usd) / 100)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return MachineRow(
-        ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""),
-        tuple(sorted(unit.targets)),
-        find_type(unit),
-        first.account if first is not None else "",
-        row.metered_gpu_hours,
-        row.billed_hours,
-        pair,
-        _round_reasons(row.reasons, pair),
-    )
+        f"{', '.join(names[:3])}{more}", tuple(sorted(unit.targets)), unit.find_type(), first.account if first is not None else "",
+        row.metered_gpu_hours, row.billed_hours, pair, _round_reasons(row.reasons, pair),
+    )  # fmt: skip
 
 
 def _sum_by_model(rows: Iterable[Compared], period: Period, total: Pair, unused: Pair) -> tuple[tuple[str, Pair], ...]:

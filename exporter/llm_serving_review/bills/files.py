@@ -271,7 +271,7 @@ class ParquetRows(Rows):
             with parquet.ParquetFile(self._path, memory_map=False, pre_buffer=False) as file:
                 yield number, list(file.schema_arrow.names)
                 for batch in file.iter_batches(BATCH_ROWS, use_threads=False):
-                    columns = [_write_column(column.to_pylist()) for column in batch.columns]
+                    columns = [map(_write, column.to_pylist()) for column in batch.columns]
                     for cells in zip(*columns, strict=True):
                         number += 1
                         yield number, list(cells)
@@ -283,11 +283,9 @@ class ParquetRows(Rows):
             self.faults.append(damage.fault)
 
 
-def _write_column(values: list[Any]) -> list[str]:
-    return [value if type(value) is str else _write(value) for value in values]
-
-
 def _write(value: Any) -> str:
+    if type(value) is str:
+        return value
     if value is None:
         return ""
     if isinstance(value, datetime):

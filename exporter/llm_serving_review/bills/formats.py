@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from math import fsum
 from typing import ClassVar
 
 from llm_serving_exporter.settings.problems import listed, shown
 from llm_serving_review.bills.charge import (
+    MOST_KEPT,
     BillError,
     Charge,
     CurrencyError,
     Kind,
     LineError,
-    Remembered,
     Row,
     counts_hours,
     counts_time,
@@ -55,13 +56,13 @@ class Columns:
             what = f"the header is neither that of FOCUS nor that of AWS CUR 2.0: it begins with {begin}"
             fix = "Export as FOCUS 1.x or as CUR 2.0, with the line of headers and commas between cells."
             raise BillError(file, what, fix, 1)
-        self._by_name, self._spell = (by_cur, spell_cur) if self.format == "cur" else (by_focus, _spell_focus)
+        self.positions, self._spell = (by_cur, spell_cur) if self.format == "cur" else (by_focus, _spell_focus)
 
     def find(self, *names: str) -> int:
         """The position of the first of these columns that the file has; ABSENT for none."""
-        return next((self._by_name[name] for name in names if name in self._by_name), ABSENT)
+        return next((self.positions[name] for name in names if name in self.positions), ABSENT)
 
-    def cell(self, *names: str) -> _Cell:
+    def find_cell(self, *names: str) -> _Cell:
         """What gives a line's cell of that column without blanks around it; "" where the file has none of them, and for NULL of FOCUS."""
         position = self.find(*names)
         if position == ABSENT:
@@ -77,7 +78,7 @@ class Columns:
 
     def need(self, names: Iterable[str]) -> None:
         """Raises BillError where the file lacks columns. `names`: as they are published."""
-        lacking = [name for name in names if self._spell(name) not in self._by_name]
+        lacking = [name for name in names if self._spell(name) not in self.positions]
         if lacking:
             columns, are = ("columns", "are") if len(lacking) > 1 else ("column", "is")
             what = f"the {columns} {listed(lacking, 'and')} {are} missing"
@@ -86,12 +87,6 @@ class Columns:
     def name(self, position: int, instead: str = "") -> str:
         """A column's name as the file has it."""
         return self._written[position] if position != ABSENT else instead
-
-    def list_beginning_with(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """The rest of the names that begin so, with their positions."""
-        for name, position in self._by_name.items():
-            if name.startswith(prefix):
-                yield name.removeprefix(prefix), position
 
 
 def spell_cur(name: str) -> str:
@@ -132,8 +127,12 @@ class TagReader:
     """Reads the tags that the settings name. Spelling goes by letters and digits: AWS writes user:My-Team as user_my_team."""
 
     def __init__(self, columns: Columns, keys: Iterable[str]) -> None:
-        self._map = columns.cell("resource_tags", "tags")
-        beside = {_simplify(name): position for name, position in columns.list_beginning_with(_TAG_COLUMNS)}
+        self._map = columns.find_cell("resource_tags", "tags")
+        beside = {
+            _simplify(name.removeprefix(_TAG_COLUMNS)): position
+            for name, position in columns.positions.items()
+            if name.startswith(_TAG_COLUMNS)
+        }
         self._wanted = {key: tuple(prefix + _simplify(key) for prefix in _PREFIXES) for key in keys}
         self._positions = {
             key: tuple(beside[name] for name in names if name in beside) for key, names in self._wanted.items()
@@ -218,7 +217,7 @@ class FocusReader(LineReader):
 
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
-        find, cell = columns.find, columns.cell
+        find, cell = columns.find, columns.find_cell
         self._begin, self._end, self._currency = (
             find("chargeperiodstart"),
             find("chargeperiodend"),
@@ -242,7 +241,6 @@ class FocusReader(LineReader):
             (find("pricingquantity"), find("pricingunit")),
         )
         self._quantities = [pair for pair in pairs if ABSENT not in pair]
-        self._remember_type = Remembered(_find_type)
 
     def read(self, row: Row) -> Charge:
         """The charge of a line that has as many cells as the header. Raises LineError."""
@@ -259,15 +257,20 @@ class FocusReader(LineReader):
         cloud = find_cloud_of_provider(self._provider(row))
         self.clouds.add(cloud)
         details = self._details(row)
-        instance_type = self._type(row) or (self._remember_type(details) if details else "")
+        facts = read_map(details)
+        instance_type = self._type(row) or (_find_type(details) if details else "")
         if usage_type := self._usage_type(row):
             by_usage = read_usage_type(usage_type)
             instance_type = "" if by_usage is None else instance_type or by_usage
         elif not instance_type:
             instance_type = read_usage_type(self._meter(row)) or ""
+        resource = self._resource(row)
+        if "/instances/" in resource:
+            resource = name_gcp_instance(resource, self._resource_name(row))
+        gpus = next((read_quantity(facts[key]) for key in _COUNT_KEYS if key in facts), None)
         return Charge(
-            kind, begin, end, effective, billed, self._read_resource(row), instance_type, self._account(row), self._commitment(row),
-            self._read_hours(row) if instance_type else None, _find_count(read_map(details)), not usage_type and self._is_compute(row),
+            kind, begin, end, effective, billed, resource, instance_type, self._account(row), self._commitment(row),
+            self._read_hours(row) if instance_type else None, gpus, not usage_type and self._is_compute(row),
             "", cloud,
         )  # fmt: skip
 
@@ -285,10 +288,6 @@ class FocusReader(LineReader):
             return Kind.REFUND
         return kind
 
-    def _read_resource(self, row: Row) -> str:
-        found = self._resource(row)
-        return name_gcp_instance(found, self._resource_name(row)) if "/instances/" in found else found
-
     def _is_compute(self, row: Row) -> bool:
         """Whether the line is about time of a machine or its parts: network and storage count in bytes."""
         if self._service != ABSENT and row[self._service].strip().lower() != "compute":
@@ -302,13 +301,10 @@ class FocusReader(LineReader):
         return None
 
 
+@lru_cache(MOST_KEPT)
 def _find_type(details: str) -> str:
     found = read_map(details)
     return next((found[key] for key in _TYPE_KEYS if found.get(key)), "")
-
-
-def _find_count(details: Mapping[str, str]) -> float | None:
-    return next((read_quantity(details[key]) for key in _COUNT_KEYS if key in details), None)
 
 
 # --- AWS CUR 2.0, and older reports with headers such as lineItem/UnblendedCost: a line -> a charge.
@@ -370,7 +366,7 @@ class CurReader(LineReader):
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
         self.clouds.add(_CLOUD)
-        find, cell = columns.find, columns.cell
+        find, cell = columns.find, columns.find_cell
         # a part of the costs net alone would mix both
         self.reads_net = find(_NET[_COST]) != ABSENT
         # where each cost stands, and where after discounts

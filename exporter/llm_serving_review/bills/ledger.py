@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
+from functools import lru_cache
 from itertools import pairwise
-from math import ceil, floor, fsum
+from math import ceil, floor, fsum, inf
 
 from llm_serving_exporter.model.record import Struct, field, replace
-from llm_serving_review.bills.charge import GPU_FAMILIES, Charge, Kind, Remembered, is_one_machine, normalise_resource
+from llm_serving_review.bills.charge import GPU_FAMILIES, MOST_KEPT, Charge, Kind, is_one_machine, normalise_resource
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
 
 # --- What a bill covers of a week, by the times of its lines of usage. Each cloud writes its bill at its own time, and has one of these.
@@ -36,40 +38,28 @@ class Coverage:
         # 1 for each UTC hour of the week that any line touches
         self._hours = bytearray(ceil(end / HOUR_SECONDS) - self._first_hour)
         # the first and the last moment of lines that lie in the week, and of those beside it the nearest
-        self._inside: Span | None = None
-        self._before: float | None = None
-        self._after: float | None = None
+        self._first, self._last = inf, -inf
+        self._before, self._after = -inf, inf
 
     def note(self, begin: float, end: float) -> None:
         """One more line."""
         if end <= self._begin:
-            if self._before is None or end > self._before:
-                self._before = end
-            return
-        if begin >= self._end:
-            if self._after is None or begin < self._after:
-                self._after = begin
-            return
-        if self._inside is None:
-            self._inside = begin, end
-        elif begin < self._inside[0] or end > self._inside[1]:
-            self._inside = min(begin, self._inside[0]), max(end, self._inside[1])
-        first = max(0, floor(begin / HOUR_SECONDS) - self._first_hour)
-        last = min(len(self._hours), ceil(end / HOUR_SECONDS) - self._first_hour)
-        self._hours[first:last] = b"\1" * (last - first)
+            self._before = max(self._before, end)
+        elif begin >= self._end:
+            self._after = min(self._after, begin)
+        else:
+            self._first, self._last = min(self._first, begin), max(self._last, end)
+            first = max(0, floor(begin / HOUR_SECONDS) - self._first_hour)
+            last = min(len(self._hours), ceil(end / HOUR_SECONDS) - self._first_hour)
+            self._hours[first:last] = b"\1" * (last - first)
 
     def find(self) -> Span | None:
         """What is covered, Unix seconds; None for nothing. Lines on both sides of a long time without any do not cover it: a file is
         missing there."""
-        before, after = self._before, self._after
-        if self._inside is None:
-            is_near = before is not None and after is not None and after - before <= _LONGEST_SILENCE
-            return (self._begin, self._end) if is_near else None
-        first, last = self._inside
-        if before is not None and first - before <= _LONGEST_SILENCE:
-            first = self._begin
-        if after is not None and after - last <= _LONGEST_SILENCE:
-            last = self._end
+        if self._first > self._last:
+            return (self._begin, self._end) if self._after - self._before <= _LONGEST_SILENCE else None
+        first = self._begin if self._first - self._before <= _LONGEST_SILENCE else self._first
+        last = self._end if self._after - self._last <= _LONGEST_SILENCE else self._last
         return max(first, self._begin), min(last, self._end)
 
     def find_holes(self) -> list[Span]:
@@ -99,7 +89,7 @@ class Scope:
         `accounts`: () for all. `known`: machines that were metered or are mapped, by `normalise_resource`."""
         any_type = re.compile("|".join(translate(pattern.lower()) for pattern in types or GPU_FAMILIES))
         # whether a type of instances is compared
-        self.cover_instance = Remembered(lambda text: any_type.match(text.strip().lower()) is not None)
+        self.cover_instance = lru_cache(MOST_KEPT)(lambda text: any_type.match(text.strip().lower()) is not None)
         self._accounts = frozenset(account.lower() for account in accounts)
         self._known = frozenset(known)
 
@@ -206,7 +196,7 @@ class Ledger:
         self.slots = ceil(week.end / HOUR_SECONDS) - self.first_hour  # UTC hours that the week touches
         self.machines: dict[str, Machine] = {}  # by normalised name
         self.commitments: dict[str, Commitment] = {}  # by the commitment's id
-        self.beside: dict[Kind, Sum] = {}  # what is no usage, by what it is about
+        self.beside: dict[Kind, Sum] = defaultdict(Sum)  # what is no usage, by what it is about
         self.in_week = Sum()  # every line of which a part lies in the week, compared or not; what came twice once
         self.other_types: set[str] = set()  # some of the types of instances that usage names which is not compared
         self.fleet_lines = 0  # such usage that names a machine of the fleet all the same, because it is no time of one
@@ -218,17 +208,18 @@ class Ledger:
         self.forgot_identities = False  # whether there were too many lines to tell repeated ones
         self.daily_lines = 0  # compared lines that cover more than an hour, up to a day
         self.longer = Sum()  # compared lines that cover more than a day, with what of them counts
-        self.covers_to: float | None = None  # Unix seconds: the last moment that any line of usage covers
-        self._coverages: dict[str, Coverage] = {}  # what the lines cover, by cloud
+        self.covers_to = -inf  # Unix seconds: the last moment that any line of usage covers
+        # what the lines cover, by cloud
+        self._coverages: dict[str, Coverage] = defaultdict(lambda: Coverage(week.begin, week.end))
         self._compared_clouds: set[str] = set()  # clouds of which lines are compared
         self._seen: set[int] = set()
 
     def add(self, charge: Charge) -> Machine | None:
         """Takes a charge; the machine whose it is, where it is compared."""
         begin, end = charge.begin, charge.end
-        is_long = end - begin > _LONGEST_DAY
-        if charge.kind is Kind.USAGE and not is_long:
-            self._note_time(charge)
+        if charge.kind is Kind.USAGE and end - begin <= _LONGEST_DAY:
+            self.covers_to = max(self.covers_to, end)
+            self._coverages[charge.cloud].note(begin, end)
         if end <= self._begin or begin >= self._end:
             self.outside_lines += 1
             return None
@@ -250,8 +241,7 @@ class Ledger:
             if charge.kind is Kind.UNUSED:
                 self._add_unused(charge, share)
             else:
-                into = self.beside.setdefault(charge.kind, Sum())
-                into.add(charge.effective_usd * share, charge.billed_usd * share)
+                self.beside[charge.kind].add(charge.effective_usd * share, charge.billed_usd * share)
         return None
 
     def find_covered(self) -> dict[str, Span]:
@@ -266,14 +256,6 @@ class Ledger:
     def _list_coverages(self) -> list[tuple[str, Coverage]]:
         clouds = self._compared_clouds or self._coverages.keys()
         return [(cloud, one) for cloud, one in self._coverages.items() if cloud in clouds]
-
-    def _note_time(self, charge: Charge) -> None:
-        if self.covers_to is None or charge.end > self.covers_to:
-            self.covers_to = charge.end
-        found = self._coverages.get(charge.cloud)
-        if found is None:
-            found = self._coverages[charge.cloud] = Coverage(self._begin, self._end)
-        found.note(charge.begin, charge.end)
 
     def _add_usage(self, charge: Charge, share: float) -> Machine | None:
         is_compared = self._scope.cover_usage(charge)
@@ -318,7 +300,7 @@ class Ledger:
 
     def _add_unused(self, charge: Charge, share: float) -> None:
         # a fee is invoiced for all of the commitment, used or not
-        self.beside.setdefault(Kind.PURCHASE, Sum()).add(0.0, charge.billed_usd * share)
+        self.beside[Kind.PURCHASE].add(0.0, charge.billed_usd * share)
         found = self._find_commitment(charge.commitment or "(unnamed)")
         if found is None:
             self.others.add(charge.effective_usd * share, 0.0)
@@ -407,10 +389,9 @@ class Period(Struct, frozen=True):
         """Its length."""
         return (self.end - self.begin) / HOUR_SECONDS
 
-    def fold(self, slots: Sequence[float]) -> list[float]:
-        """Values by slot of the week -> by what is compared."""
-        if not slots:
-            return [0.0] * len(range(self.first, self.last, self.step))
+    def fold(self, *columns: Sequence[float]) -> list[float]:
+        """Columns of values by slot of the week -> their sums by what is compared."""
+        slots = columns[0] if len(columns) == 1 else [fsum(values) for values in zip(*columns, strict=True)]
         return [fsum(slots[at : at + self.step]) for at in range(self.first, self.last, self.step)]
 
     def of_clouds(self, clouds: Iterable[str]) -> Period:
@@ -455,4 +436,4 @@ def _cut(covered: Span, ledger: Ledger, week: Week) -> Period | None:
 
 def is_preliminary(ledger: Ledger, now: float) -> bool:
     """Whether lines may still be added or changed. `now`: Unix seconds."""
-    return ledger.covers_to is not None and ledger.covers_to > now - PRELIMINARY_SECONDS
+    return ledger.covers_to > now - PRELIMINARY_SECONDS

@@ -12,8 +12,8 @@ from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import signed_percent, signed_usd_to_the_cent, usd, usd_to_the_cent
 from llm_serving_exporter.settings.problems import shown
 from llm_serving_review.bills.charge import CLOUD_NAMES, BillError, find_cloud, normalise_resource
-from llm_serving_review.bills.compare import BillReview, Comparison, compare
-from llm_serving_review.bills.files import LABELS, Found
+from llm_serving_review.bills.compare import BillReview, Comparison, compare, name_labels
+from llm_serving_review.bills.files import Found
 from llm_serving_review.bills.ledger import MOST_MACHINES, REST, Ledger, Period, Scope, Sum, find_period, is_preliminary
 from llm_serving_review.bills.read import Bill, read_bill
 from llm_serving_review.evidence.usage import Evidence
@@ -102,29 +102,30 @@ def add_bills(
     period = find_period(bill.ledger, evidence.week)
     if period is None or not _has_gpus(bill.ledger, scope):
         first = f"; could not be used: {bill.fault_count:,}, the first: {bill.faults[0]}" if bill.faults else ""
+        beside = _list_beside(bill.ledger)
         if bill.ledger.in_week.lines and not _has_gpus(bill.ledger, scope):
             why, details = _say_no_gpus(bill.ledger, evidence.week.name, scope, {*known, *bills.mapping})
-        else:
-            why, details = _say_why_not(bill.ledger, evidence), ""
-        why, details = (why, f"{details}{first}") if details else (f"{why}{first}", "")
-        return _refuse(review, why, details, _list_beside(bill.ledger))
+            return _refuse(review, why, f"{details}{first}", beside)
+        return _refuse(review, f"{_say_why_not(bill.ledger, evidence)}{first}", "", beside)
     clouds = _find_clouds(bill)
     here = [piece for piece in metered if not _is_elsewhere(piece, clouds)]
     workloads = {one.labels.get("target", ""): one.labels.get("workload", "") for one in evidence.book.workloads}
-    comparison = compare(
-        bill.ledger, here, period, scope, metered_unused_usd=_sum_unused(review, period), mapping=bills.mapping, tags=bills.tags,
-        workloads=workloads,
-        gpus_per_instance=bills.gpus_per_instance,
-    )  # fmt: skip
+    unused_usd = _sum_unused(review, period)
+    comparison = compare(bill.ledger, here, period, scope, bills, metered_unused_usd=unused_usd, workloads=workloads)
     preliminary = is_preliminary(bill.ledger, now)
     notes = (
         *_list_notes(bill, comparison, evidence, preliminary=preliminary),
         *_list_strangers(bills.mapping, metered, workloads),
         *_list_left_out(_sum_paid(pieces) - _sum_paid(metered), _sum_paid(metered) - _sum_paid(here)),
     )
-    compared = _describe(bill, comparison, notes, preliminary=preliminary)
-    found = _find_difference(compared)
-    return replace(review, bills=compared, findings=(*((found,) if found else ()), *review.findings))
+    compared = BillReview(
+        comparison, "", notes, bill.faults, bill.fault_count, _list_beside(bill.ledger, comparison), bill.files, bill.lines,
+        bill.formats, preliminary,
+    )  # fmt: skip
+    if not compared.differs:
+        return replace(review, bills=compared)
+    finding = Finding(BILL_RULE, f"{write_difference(compared)} {write_left_out(compared)}".rstrip())
+    return replace(review, bills=compared, findings=(finding, *review.findings))
 
 
 def _has_gpus(ledger: Ledger, scope: Scope) -> bool:
@@ -153,11 +154,8 @@ def _say_no_gpus(ledger: Ledger, week: str, scope: Scope, known: Collection[str]
     if ledger.other_account_lines:
         other = count_nouns(ledger.other_account_lines, "line is", "lines are")
         whys.append(f"{other} of other accounts than accounts lists")
-    machines = (
-        "machines of the fleet only where it bills no time of them, such as network"
-        if ledger.fleet_lines
-        else "no machine of the fleet"
-    )
+    beside = "machines of the fleet only where it bills no time of them, such as network"
+    machines = beside if ledger.fleet_lines else "no machine of the fleet"
     if rest and ledger.other_types:
         whys.append(f"no instance type that it names has GPUs ({_name_some(sorted(ledger.other_types))})")
         whys.append(f"it names {machines}")
@@ -179,20 +177,6 @@ def _say_no_gpus(ledger: Ledger, week: str, scope: Scope, known: Collection[str]
 def _name_some(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN_STRANGERS:,} more" if len(names) > _SHOWN_STRANGERS else ""
     return f"{', '.join(names[:_SHOWN_STRANGERS])}{more}"
-
-
-def _find_difference(found: BillReview) -> Finding | None:
-    """What stands out, where bill and meter differ by more than a reader would let pass."""
-    if found.comparison is None or not found.differs:
-        return None
-    return Finding(BILL_RULE, f"{write_difference(found)} {write_left_out(found)}".rstrip())
-
-
-def _describe(bill: Bill, comparison: Comparison, notes: tuple[str, ...], *, preliminary: bool) -> BillReview:
-    return BillReview(
-        comparison, "", notes, bill.faults, bill.fault_count, _list_beside(bill.ledger, comparison),
-        bill.files, bill.lines, bill.formats, preliminary,
-    )  # fmt: skip
 
 
 def _list_beside(ledger: Ledger, comparison: Comparison | None = None) -> tuple[tuple[str, Sum], ...]:
@@ -327,13 +311,10 @@ def _list_strangers(
     """What the mapping file names and nothing was metered of: a slip of the pen, or what did not run."""
     there: set[tuple[str, str]] = set()
     for piece in metered:
-        there.update(
-            zip(LABELS, (piece.target, piece.node, workloads.get(piece.target, ""), piece.model_name), strict=True)
-        )
+        there.update(name_labels(piece, workloads))
     lost = sorted({f"{one.label} {shown(one.value)}" for ones in mapping.values() for one in ones if one not in there})
     if lost:
-        more = f" and {len(lost) - _SHOWN_STRANGERS:,} more" if len(lost) > _SHOWN_STRANGERS else ""
-        yield f"The mapping file names what was not metered here: {', '.join(lost[:_SHOWN_STRANGERS])}{more}."
+        yield f"The mapping file names what was not metered here: {_name_some(lost)}."
 
 
 def _list_left_out(owned_usd: float, elsewhere_usd: float) -> Iterator[str]:

@@ -31,10 +31,10 @@ from llm_serving_review.pages.tables import (
     NONE,
     Cell,
     Column,
-    Marked,
     Shown,
     Table,
     make_table,
+    mark,
     name_column,
     write_cents,
 )
@@ -95,9 +95,9 @@ def _write_pool_lead(review: Review, found: Pools) -> str:
 def _tabulate_pools(found: Pools) -> Table:
     rows = [
         (
-            Marked(one.pool.name, aside=_KINDS[one.pool.kind]), one.committed_usd, one.used_usd, one.unused_usd,
-            Marked(one.used_gpu_hours, aside="" if one.committed_gpu_hours is None else f"of {hours(one.committed_gpu_hours)}"),
-            one.uncommitted_usd, Marked(one.saved_usd, "" if one.saved_usd >= 0 else "bad"),
+            mark(one.pool.name, aside=_KINDS[one.pool.kind]), one.committed_usd, one.used_usd, one.unused_usd,
+            mark(one.used_gpu_hours, aside="" if one.committed_gpu_hours is None else f"of {hours(one.committed_gpu_hours)}"),
+            one.uncommitted_usd, mark(one.saved_usd, "" if one.saved_usd >= 0 else "bad"),
         )
         for one in found.rows
     ]  # fmt: skip
@@ -159,20 +159,17 @@ def build_bills(review: Review) -> Shown | None:
         return Shown(lead=lead, facts=(), notes=(), tables=tuple(_list_beside(found)), faults=())
     shown = found.comparison
     tables = (_list_reasons(shown), _list_models(shown), *_list_machines(shown), *_list_beside(found))
+    lines = f"{' and '.join(found.formats)}: {count_nouns(found.lines, 'line')} of {count_nouns(found.files, 'file')}"
+    faults = [make_presentable(str(fault), 3 * LONGEST_NAME) for fault in found.faults]
+    if found.fault_count > len(faults):
+        faults.append(f"{found.fault_count - len(faults):,} more")
     return Shown(
-        lead=_write_lead(found), facts=tuple(_list_facts(found)), notes=found.notes, tables=tables, faults=tuple(_list_faults(found))
+        lead=f"{lines}. Metered is after commitments, with what of them stood unused.", facts=tuple(_list_facts(found, shown)),
+        notes=found.notes, tables=tables, faults=faults,
     )  # fmt: skip
 
 
-def _write_lead(found: BillReview) -> str:
-    files = count_nouns(found.files, "file")
-    lines = f"{' and '.join(found.formats)}: {count_nouns(found.lines, 'line')} of {files}"
-    return f"{lines}. Metered is after commitments, with what of them stood unused."
-
-
-def _list_facts(found: BillReview) -> Iterator[tuple[str, str]]:
-    if (shown := found.comparison) is None:
-        return
+def _list_facts(found: BillReview, shown: Comparison) -> Iterator[tuple[str, str]]:
     total = shown.total
     yield "Metered", usd_to_the_cent(total.metered_usd)
     yield f"Billed, effective{' (preliminary)' if found.preliminary else ''}", usd_to_the_cent(total.billed_usd)
@@ -289,10 +286,3 @@ def _list_beside(found: BillReview) -> Iterator[Table]:
         caption = "Lines of the bill that are in no sum above" if found.comparison is not None else "Lines of the bill"
         rows = [(what, one.lines, one.effective_usd, one.billed_usd) for what, one in found.beside]
         yield make_table(caption, columns, rows)
-
-
-def _list_faults(found: BillReview) -> Iterator[str]:
-    for fault in found.faults:
-        yield make_presentable(str(fault), 3 * LONGEST_NAME)
-    if found.fault_count > len(found.faults):
-        yield f"{found.fault_count - len(found.faults):,} more"

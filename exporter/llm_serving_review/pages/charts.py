@@ -5,6 +5,7 @@ Every chart is as wide as `WIDTH`, has its origin at the upper left, and carries
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
 
@@ -163,7 +164,7 @@ def _write_short(value: float) -> str:
 def draw_heatmap(what: str, unit: str, week: Week, hours: Hours) -> Chart:
     """Days by hours of the clock; the darker the more, an outline where there is no data. The hour that clocks put back has a box of its
     own beside its twin."""
-    columns = _count_columns(week)
+    columns = max(24, *Counter(hour.day for hour in week.hours).values())
     most = max((value for value in hours if value is not None), default=0.0)
     left, top, step = 48 if week.is_span else 30, 4, 14
     wide = (WIDTH - left) / columns
@@ -190,11 +191,6 @@ def draw_heatmap(what: str, unit: str, week: Week, hours: Hours) -> Chart:
     return Chart(words, below + 28, boxes, (), labels, "heat")
 
 
-def _count_columns(week: Week) -> int:
-    most = max(sum(1 for hour in week.hours if hour.day == day) for day in range(len(week.days)))
-    return max(24, most)
-
-
 def _place_hours(week: Week, hours: Hours) -> Iterator[tuple[Hour, int, float | None]]:
     """Each hour with its column: the hour of the clock, one further once clocks were put back that day."""
     seen: set[tuple[int, int]] = set()
@@ -219,6 +215,11 @@ def draw_share(share: float) -> Chart:
     return Chart(f"Share of the spend: {100 * share:.0f} %", 10, boxes, kind="bar", stretched=True)
 
 
+def _draw_column(kind: str, x: float, base: float, width: float, tall: float, hint: str) -> Box:
+    """A box that stands on a line."""
+    return Box(kind, round(x, 1), round(base - tall, 1), round(width, 1), round(tall, 1), hint)
+
+
 def draw_spark(weeks: Sequence[TrendWeek]) -> Chart:
     """A small column for each week, the last one dark; nothing where a week is not known."""
     most = _find_most(weeks)
@@ -228,12 +229,9 @@ def draw_spark(weeks: Sequence[TrendWeek]) -> Chart:
         if one.known is None:
             boxes.append(Box("none", index * step + 4, 50, step - 8, 10, f"{one.name}: not known"))
             continue
-        tall = max(1.0, 60 * one.known.paid_usd / most)
         kind = "prefill" if index == len(weeks) - 1 else "idle"
         hint = f"{one.name}: {usd(one.known.paid_usd)}"
-        boxes.append(
-            Box(kind, round(index * step + 4, 1), round(60 - tall, 1), round(step - 8, 1), round(tall, 1), hint)
-        )
+        boxes.append(_draw_column(kind, index * step + 4, 60, step - 8, max(1.0, 60 * one.known.paid_usd / most), hint))
     return Chart(_describe(weeks), 60, boxes, kind="bar")
 
 
@@ -249,14 +247,12 @@ def draw_trend(weeks: Sequence[TrendWeek]) -> Chart:
         middle = round(x + width / 2, 1)
         labels.append(Label(f"W{one.name.rpartition('W')[2]}", middle, base + 14, "middle", soft=True))
         if one.known is None:
-            boxes.append(Box("none", x, base - 14, round(width, 1), 14, f"{one.name}: not known"))
+            boxes.append(_draw_column("none", x, base, width, 14, f"{one.name}: not known"))
             labels.append(Label("?", middle, base - 3, "middle", soft=True))
             continue
         tall = round(_TALLEST * one.known.paid_usd / most, 1)
         kind = "prefill" if one.known.hours_seen >= MOSTLY * one.known.week.length_hours else "decode"
-        boxes.append(
-            Box(kind, x, round(base - tall, 1), round(width, 1), tall, f"{one.name}: {usd(one.known.paid_usd)}")
-        )
+        boxes.append(_draw_column(kind, x, base, width, tall, f"{one.name}: {usd(one.known.paid_usd)}"))
         labels.append(Label(write_compact(one.known.paid_usd), middle, round(base - tall - 4, 1), "middle"))
     return Chart(_describe(weeks), base + 20, boxes, (Rule("axis", 0, base, WIDTH, base),), labels)
 
@@ -271,12 +267,10 @@ def draw_month_bar(month: MonthToDate) -> Chart:
         Box("ahead", round(paid, 1), 3, round(max(0.0, ahead - paid), 1), 14, f"forecast: {usd(month.forecast_usd)}"),
     ]
     rules = []
-    words = f"{usd(month.usd)} to date, forecast {usd(month.forecast_usd)}"
     if month.budget_usd is not None:
         at = round(min(WIDTH - 1.5, WIDTH * month.budget_usd / most), 1)
         rules.append(Rule("limit", at, 0, at, 20, f"budget: {usd(month.budget_usd)}"))
-        words += f", budget {usd(month.budget_usd)}"
-    return Chart(f"The month: {words}", 20, boxes, rules, kind="bar", stretched=True)
+    return Chart(f"The month: {_describe_month(month)}", 20, boxes, rules, kind="bar", stretched=True)
 
 
 def draw_month(month: MonthToDate) -> Chart:
@@ -293,28 +287,28 @@ def draw_month(month: MonthToDate) -> Chart:
         if number < len(month.days):
             day = month.days[number]
             total += day.usd or 0.0
-            hint = (
-                f"{day.day:%-d %B}: {usd(day.usd)}, {usd(total)} in all"
-                if day.usd is not None
-                else f"{day.day:%-d %B}: not known"
-            )
-            kind, value = ("prefill" if day.usd is not None else "none"), total
+            said = "not known" if day.usd is None else f"{usd(day.usd)}, {usd(total)} in all"
+            kind, value, hint = "none" if day.usd is None else "prefill", total, f"{day.day:%-d %B}: {said}"
         else:
             value = month.usd + (month.forecast_usd - month.usd) * (number - len(month.days) + 1) / max(1, rest)
             hint, kind = f"day {number + 1}: {usd(value)} by the forecast", "ahead"
         tall = max(1.0 if kind != "none" else 8.0, height * value / most)
-        boxes.append(Box(kind, x, round(base - tall, 1), round(step - 2, 1), round(tall, 1), hint))
+        boxes.append(_draw_column(kind, x, base, step - 2, tall, hint))
     for number in (0, 7, 14, 21, days - 1):
         labels.append(Label(str(number + 1), round((number + 0.5) * step, 1), base + 14, "middle", soft=True))
     rules.append(Rule("axis", 0, base, WIDTH, base))
-    words = f"{usd(month.usd)} to date, forecast {usd(month.forecast_usd)}"
     if month.budget_usd is not None:
         y = round(base - height * month.budget_usd / most, 1)
         rules.append(Rule("limit", 0, y, WIDTH, y))
         # above the line, or below it at the upper edge
         labels.append(Label(f"budget {usd(month.budget_usd)}", 2, y - 4 if y > top else y + 12))
-        words += f", budget {usd(month.budget_usd)}"
-    return Chart(f"{month.first:%B %Y}, added up by day: {words}", base + 20, boxes, rules, labels)
+    words = f"{month.first:%B %Y}, added up by day: {_describe_month(month)}"
+    return Chart(words, base + 20, boxes, rules, labels)
+
+
+def _describe_month(month: MonthToDate) -> str:
+    budget = "" if month.budget_usd is None else f", budget {usd(month.budget_usd)}"
+    return f"{usd(month.usd)} to date, forecast {usd(month.forecast_usd)}{budget}"
 
 
 def write_compact(value: float) -> str:

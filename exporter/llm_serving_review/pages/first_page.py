@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from math import fsum
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, usd
 from llm_serving_review.bills.review import write_difference, write_left_out
@@ -49,12 +49,15 @@ def build_first_page(review: Review) -> Shown:
             else f"Only one of the two has tokens, so the change against {week.one_before} is not divided into causes."
         )
     models, more_models = _build_models(review)
+    beside = review.list_beside()
+    bill = () if review.bills is None else (write_difference(review.bills), write_left_out(review.bills))
     return Shown(
         note=notes[0] if notes else "",
         more_notes=max(0, len(notes) - 1),
         paid=compare_usd(f"Paid for {week.this}", review.invoice_usd, review.invoice_before_usd),
-        parts=_list_parts(review),
-        bill=_write_bill(review),
+        # nothing where GPU time is all of it
+        parts=[(what, usd(value)) for what, value in (("GPU time", review.now.usd), *beside)] if beside else (),
+        bill=tuple(filter(None, bill)),
         spark=draw_spark(review.beyond.trend) if review.beyond.trend else None,
         month=_build_month(review),
         figures=_build_figures(review),
@@ -82,9 +85,8 @@ def _explain_change(review: Review) -> Sequence[str]:
     said = write_causes(review.change, week.this, week.one_before)
     if review.invoice_before_usd is None:
         return said
-    beside = fsum(value for _, value in review.list_beside()) - (
-        review.invoice_before_usd - (review.earlier.usd or 0.0)
-    )
+    before = review.invoice_before_usd - (review.earlier.usd or 0.0)
+    beside = fsum(value for _, value in review.list_beside()) - before
     if abs(beside) < max(1.0, _LEAST_SAID * review.invoice_usd):
         return said
     words = "more" if beside > 0 else "less"
@@ -94,55 +96,29 @@ def _explain_change(review: Review) -> Sequence[str]:
 def _build_figures(review: Review) -> Sequence[Figure]:
     """Figures beside the headline, each against the week before where it has one."""
     now, before = review.now, review.earlier
+    of_tokens, of_requests = say_counted(now.tokens_share), say_counted(now.requests_share, "requests")
     return (
-        compare_usd(
-            "A million tokens",
-            now.blended_usd_per_million,
-            before.blended_usd_per_million,
-            say_counted(now.tokens_share),
-        ),
-        _compare_tokens("Tokens", now.tokens, before.tokens),
-        compare_usd(
-            "1,000 requests",
-            now.usd_per_thousand_requests,
-            before.usd_per_thousand_requests,
-            say_counted(now.requests_share, "requests"),
-        ),
+        compare_usd("A million tokens", now.blended_usd_per_million, before.blended_usd_per_million, of_tokens),
+        # more is neither good nor bad
+        replace(_compare("Tokens", now.tokens, before.tokens, amount), kind=""),
+        compare_usd("1,000 requests", now.usd_per_thousand_requests, before.usd_per_thousand_requests, of_requests),
         Figure("GPU-hours", hours(now.gpu_hours), f"{percent(now.share('idle'), 0)} of their cost was idle time"),
     )
 
 
 def compare_usd(name: str, now: float | None, before: float | None, of: str = "") -> Figure:
     """More is bad. `of`: what the figure is of, where that is not all; "" otherwise."""
+    return _compare(name, now, before, usd, f"; {of}" if of and now is not None else "")
+
+
+def _compare(
+    name: str, now: float | None, before: float | None, write: Callable[[float | None], str], behind: str = ""
+) -> Figure:
     moved = change(now, before)
-    of = f"; {of}" if of and now is not None else ""
     if moved is None:
-        return Figure(name, usd(now), f"nothing to compare with{of}")
+        return Figure(name, write(now), f"nothing to compare with{behind}")
     kind = "" if abs(moved) < _LEAST_COLOURED_CHANGE else "bad" if moved > 0 else "good"
-    return Figure(name, usd(now), f"from {usd(before)}{of}", signed_percent(moved), kind)
-
-
-def _list_parts(review: Review) -> Sequence[tuple[str, str]]:
-    """Nothing where GPU time is all of it."""
-    beside = review.list_beside()
-    if not beside:
-        return ()
-    return (("GPU time", usd(review.now.usd)), *((what, usd(value)) for what, value in beside))
-
-
-def _write_bill(review: Review) -> Sequence[str]:
-    """Both sums with the largest reason, and what of the bill is in neither."""
-    if review.bills is None:
-        return ()
-    return tuple(filter(None, (write_difference(review.bills), write_left_out(review.bills))))
-
-
-def _compare_tokens(name: str, now: float | None, before: float | None) -> Figure:
-    """More is neither good nor bad."""
-    moved = change(now, before)
-    if moved is None:
-        return Figure(name, amount(now), "nothing to compare with")
-    return Figure(name, amount(now), f"from {amount(before)}", signed_percent(moved))
+    return Figure(name, write(now), f"from {write(before)}{behind}", signed_percent(moved), kind)
 
 
 def _build_month(review: Review) -> Shown:

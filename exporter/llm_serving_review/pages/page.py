@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -19,59 +19,40 @@ from markupsafe import Markup
 from llm_serving_exporter import __version__
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_review.figures.review import Review
-from llm_serving_review.pages.bills import build_bills, build_pools
-from llm_serving_review.pages.first_page import (
-    build_first_page,
-    build_heading,
-    build_notes,
-    build_sizing,
-    list_findings,
-)
-from llm_serving_review.pages.history import build_month_section, build_trend_section, build_unusual_days
-from llm_serving_review.pages.operations import build_gaps, build_hour_maps, build_service
-from llm_serving_review.pages.spend import (
-    build_change,
-    build_invoice,
-    build_label_tables,
-    build_model_tables,
-    build_month,
-    build_movements,
-    build_node_table,
-    build_spend_by_phase,
-)
-from llm_serving_review.pages.tenants import build_tenants
+from llm_serving_review.pages import bills, first_page, operations, spend
 
 LONGEST_TEXT = 400
 # after page one, in their order: the template templates/sections/NAME.html, which is the link's anchor, too, and what works out the values
 # that it sees as `shown`; None leaves the section out
 SECTIONS: tuple[tuple[str, Callable[[Review], Any]], ...] = (
-    ("notes", build_notes),
-    ("findings", list_findings),
-    ("sizing", build_sizing),
-    ("spend_by_phase", build_spend_by_phase),
-    ("change", build_change),
-    ("unusual_days", build_unusual_days),
-    ("models", build_model_tables),
-    ("tenants", build_tenants),
-    ("movements", build_movements),
-    ("trend", build_trend_section),
-    ("month_to_date", build_month_section),
-    ("month", build_month),
-    ("hours", build_hour_maps),
-    ("labels", build_label_tables),
-    ("invoice", build_invoice),
-    ("pools", build_pools),
-    ("bills", build_bills),
-    ("nodes", build_node_table),
-    ("service", build_service),
-    ("gaps", build_gaps),
+    ("notes", first_page.build_notes),
+    ("findings", first_page.list_findings),
+    ("sizing", first_page.build_sizing),
+    ("spend_by_phase", spend.build_spend_by_phase),
+    ("change", spend.build_change),
+    ("unusual_days", operations.build_unusual_days),
+    ("models", spend.build_model_tables),
+    ("tenants", spend.build_tenants),
+    ("movements", spend.build_movements),
+    ("trend", operations.build_trend_section),
+    ("month_to_date", operations.build_month_section),
+    ("month", spend.build_month),
+    ("hours", operations.build_hour_maps),
+    ("labels", spend.build_label_tables),
+    ("invoice", spend.build_invoice),
+    ("pools", bills.build_pools),
+    ("bills", bills.build_bills),
+    ("nodes", spend.build_node_table),
+    ("service", operations.build_service),
+    ("gaps", operations.build_gaps),
 )
 
 
 def render_page(review: Review) -> str:
     """HTML. Its policy lets it load nothing and run nothing but its own script."""
     environment = make_environment()
-    style, script = (_read_file(name) for name in ("style.css", "script.js"))
+    folder = resources.files("llm_serving_review.pages") / "templates"
+    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
     return environment.get_template("page.html").render(
         style_hash=_hash(style),
         script_hash=_hash(script),
@@ -79,17 +60,11 @@ def render_page(review: Review) -> str:
         style=Markup(style),  # noqa: S704
         script=Markup(script),  # noqa: S704
         version=__version__,
-        heading=build_heading(review),
-        first=build_first_page(review),
-        sections=tuple(_list_sections(review)),
+        heading=first_page.build_heading(review),
+        first=first_page.build_first_page(review),
+        # those that have something to show
+        sections=[(name, shown) for name, build in SECTIONS if (shown := build(review)) is not None],
     )
-
-
-def _list_sections(review: Review) -> Iterator[tuple[str, Any]]:
-    """Those that have something to show."""
-    for name, build in SECTIONS:
-        if (shown := build(review)) is not None:
-            yield name, shown
 
 
 @cache
@@ -105,10 +80,6 @@ def make_environment() -> Environment:
     )
     environment.filters["coordinate"] = _write_coordinate
     return environment
-
-
-def _read_file(name: str) -> str:
-    return (resources.files("llm_serving_review.pages") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _present(value: Any) -> Any:

@@ -1,11 +1,13 @@
-"""Where the money went and why it changed: by phase, day, model, label and node; the month ahead, and sums to check an invoice against."""
+"""Where the money went and why it changed: by phase, day, model, label, node and tenant; the month ahead, and sums to check an invoice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from math import fsum
 from typing import Any
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import (
     NOTHING,
@@ -22,6 +24,7 @@ from llm_serving_review.figures.outlook import ApiComparison, Outlook
 from llm_serving_review.figures.review import Review, sum_by_day
 from llm_serving_review.figures.rows import ModelRow
 from llm_serving_review.figures.split import Split
+from llm_serving_review.figures.tenants import LEAST_SCALE, MOST_SCALE, TenantCost, TenantSplit
 from llm_serving_review.figures.totals import PHASES, TOKEN_PHASES, Totals, change, ratio, say_counted
 from llm_serving_review.pages.charts import draw_causes, draw_days, draw_stacked_bar
 from llm_serving_review.pages.tables import (
@@ -32,14 +35,15 @@ from llm_serving_review.pages.tables import (
     NONE,
     Cell,
     Column,
-    Marked,
     Shown,
     Table,
     link_week,
     make_table,
+    mark,
     name_column,
     write_cents,
-)  # fmt: skip
+)
+from llm_serving_review.tables.sums import sum_known
 
 _PRINTED_LABELS, _PRINTED_MOVEMENTS, _SHOWN_NODES, _SHOWN_MOVEMENTS = 6, 4, 5, 12
 _PRINTED_MODELS, _PRINTED_CHANGES, _PRINTED_REASONS = 8, 5, 3
@@ -60,11 +64,8 @@ _KINDS = {
     "owned": "owned",
     "pool": "before commitments",
 }
-_SPEND, _SHARE, _CHANGE = (
-    Column("Spend", "USD", usd_plain),
-    Column("Share", "", percent),
-    Column("Change", "", signed_percent),
-)
+_SPEND, _SHARE = Column("Spend", "USD", usd_plain), Column("Share", "", percent)
+_CHANGE = Column("Change", "", signed_percent)
 _GPU_HOURS, _CENTS = Column("GPU-hours", "", hours), Column("Change", "USD", write_cents)
 _PHASE_COLUMNS = (name_column("Went to"), _SPEND, _SHARE, _CHANGE, _GPU_HOURS)
 _MOVEMENT_COLUMNS = (name_column("Target or workload"), name_column("What happened"), name_column("Model"), _CENTS)
@@ -95,15 +96,8 @@ def build_spend_by_phase(review: Review) -> Shown:
         if value or earlier:
             state = _STATE_OF_PHASE.get(phase)
             in_state = now.gpu_hours_by_state.get(state) if state else None
-            rows.append(
-                (
-                    Cell(phase.capitalize(), phase, phase=phase),
-                    value,
-                    now.share(phase),
-                    change(value, earlier),
-                    in_state,
-                )
-            )
+            cell = Cell(phase.capitalize(), phase, phase=phase)
+            rows.append((cell, value, now.share(phase), change(value, earlier), in_state))
     foot = (
         Cell("All GPU time"), now.usd, Cell("100 %", 1.0), Cell(signed_percent(change(now.usd, before.usd))), Cell(hours(now.gpu_hours)),
     )  # fmt: skip
@@ -144,13 +138,9 @@ def build_change(review: Review) -> Shown:
 def build_movements(review: Review) -> Table | None:
     """What came, went, was scaled and moved; None for nothing, or where the weeks are not compared."""
     movements = review.change.movements if review.change is not None else ()
-    rows = [(one.name, Marked(one.kind, aside=one.detail), one.model_name, one.usd) for one in movements]
-    caption = "What came, went, was scaled and moved"
-    return (
-        make_table(caption, _MOVEMENT_COLUMNS, rows, printed=_PRINTED_MOVEMENTS, most=_SHOWN_MOVEMENTS)
-        if rows
-        else None
-    )
+    rows = [(one.name, mark(one.kind, aside=one.detail), one.model_name, one.usd) for one in movements]
+    caption, printed = "What came, went, was scaled and moved", _PRINTED_MOVEMENTS
+    return make_table(caption, _MOVEMENT_COLUMNS, rows, printed=printed, most=_SHOWN_MOVEMENTS) if rows else None
 
 
 # --- by model, label and node
@@ -174,17 +164,12 @@ def build_model_tables(review: Review) -> Shown:
 
 
 def _list_costs(review: Review, name: str, now: Totals, before: Totals) -> Iterator[Any]:
-    yield Marked(name, link="" if name == _ALL else link_week(review, COST, **{MODEL_VARIABLE: name}))
-    yield from (
-        now.usd,
-        change(now.usd, before.usd),
-        ratio(now.usd, review.now.usd),
-        now.tokens,
-        now.blended_usd_per_million,
-    )
+    yield mark(name, link="" if name == _ALL else link_week(review, COST, **{MODEL_VARIABLE: name}))
+    yield from (now.usd, change(now.usd, before.usd), ratio(now.usd, review.now.usd))
+    yield from (now.tokens, now.blended_usd_per_million)
     moved = change(now.blended_usd_per_million, before.blended_usd_per_million)
     kind = "" if moved is None or abs(moved) < _LEAST_COLOURED_CHANGE else "bad" if moved > 0 else "good"
-    yield Marked(moved, kind)
+    yield mark(moved, kind)
     for phase in TOKEN_PHASES:
         yield from (now.busy_usd_per_million(phase), now.allocated_usd_per_million(phase))
     yield from (now.usd_per_thousand_requests, now.tokens_per_usd)
@@ -226,9 +211,8 @@ def build_label_tables(review: Review) -> Sequence[Shown]:
             )
             for row in group
         ]  # fmt: skip
-        tables.append(
-            Shown(name=label, table=make_table(f"Cost by {label}", _LABEL_COLUMNS, rows, printed=_PRINTED_LABELS))
-        )
+        table = make_table(f"Cost by {label}", _LABEL_COLUMNS, rows, printed=_PRINTED_LABELS)
+        tables.append(Shown(name=label, table=table))
     return tables
 
 
@@ -259,10 +243,10 @@ def build_invoice(review: Review) -> Shown:
     ]
     for one in review.commitments:
         aside = f"committed, not used (of {hours(one.committed_gpu_hours)})"
-        rows.append((Marked(one.name, aside=aside), NONE, one.unused_gpu_hours, one.usd_per_gpu_hour, one.unused_usd))
+        rows.append((mark(one.name, aside=aside), NONE, one.unused_gpu_hours, one.usd_per_gpu_hour, one.unused_usd))
     for pool in review.pools.rows if review.pools is not None else ():
         beside = pool.committed_usd - pool.uncommitted_usd
-        rows.append((Marked(pool.pool.name, aside="pool, net"), NONE, NONE, NONE, beside))
+        rows.append((mark(pool.pool.name, aside="pool, net"), NONE, NONE, NONE, beside))
     if review.now.energy_usd is not None:
         # sorted behind every rate
         rows.append((Cell("Electricity", "~"), NONE, NONE, NONE, review.now.energy_usd))
@@ -271,14 +255,9 @@ def build_invoice(review: Review) -> Shown:
         Column("Mean price", "USD/GPU-h", lambda price: f"{price:.4f}" if price else NOTHING), Column("Sum", "USD", usd_plain),
     )  # fmt: skip
     unknown = [make_presentable(one.name, _LONGEST_RATE) for one in review.commitments if one.unused_usd is None]
-    return Shown(
-        table=make_table(
-            "Reconciliation", columns, rows, (Cell("Sum"), BLANK, BLANK, BLANK, review.invoice_usd), most=None
-        ),
-        without_price=_join_sentence(
-            f"commitment {name} is not in this sum because its price is unknown" for name in unknown
-        ),
-    )
+    foot = (Cell("Sum"), BLANK, BLANK, BLANK, review.invoice_usd)
+    lacking = _join_sentence(f"commitment {name} is not in this sum because its price is unknown" for name in unknown)
+    return Shown(table=make_table("Reconciliation", columns, rows, foot, most=None), without_price=lacking)
 
 
 def _rate_cell(rate: str, kind: str) -> Cell:
@@ -329,13 +308,122 @@ def _list_api(api: ApiComparison) -> Iterator[tuple[str, str]]:
     even = f"{amount(api.break_even_tokens_per_month)} (now {amount(api.tokens_per_month)})"
     yield "Break-even at this mix, tokens a month", even
     if api.payback is not None:
-        months = api.payback.months
-        yield (
-            "Purchase paid back in",
-            f"{months:.1f} months" if months is not None else "never" if api.payback.is_known else NOTHING,
-        )
+        months, never = api.payback.months, "never" if api.payback.is_known else NOTHING
+        yield "Purchase paid back in", f"{months:.1f} months" if months is not None else never
 
 
 def _join_sentence(parts: Iterable[str]) -> str:
     joined = "; ".join(parts)
     return f"{joined[:1].upper()}{joined[1:]}." if joined else ""
+
+
+# --- by tenant: what each of them costs, what its tokens would be billed at, and how far gateway and engines agree
+
+_PRINTED_TENANTS, _PRINTED_PRICES, _PRINTED_SCALES = 10, 10, 5
+_EXTERNAL, _UNEXPLAINED = "external", "(no tenant)"
+_TENANT_COLUMNS = (
+    name_column("Tenant"), _SPEND, _SHARE,
+    *(Column(title, "USD", usd_plain) for title in ("Prefill", "Decode", "Idle and other")),
+    Column("Input as sent", "tokens", amount), Column("Cached", "of input", lambda share: percent(share, 0)),
+    Column("Output", "tokens", amount), Column("Requests", "", amount),
+)  # fmt: skip
+_PRICE_COLUMNS = (
+    name_column("Tenant"), name_column("Model", "(not named)"), _SPEND,
+    *(Column(title, "USD/M", usd_plain) for title in ("Input as sent", "Input, not cached", "Output")),
+    Column("Input as sent", "tokens", amount), Column("Output", "tokens", amount),
+)  # fmt: skip
+_SCALE_COLUMNS = (
+    name_column("Model"),
+    *(Column(title, "engines over gateway", lambda value: NOTHING if value is None else f"{value:.2f}") for title in ("Input", "Output")),
+)  # fmt: skip
+
+
+def build_tenants(review: Review) -> Shown | None:
+    """The tables; None where no gateway counts by tenant."""
+    split = review.tenants
+    if split is None:
+        return None
+    names = list(dict.fromkeys((row.tenant, row.kind) for row in split.rows))
+    costs = sorted(names, key=lambda name: -fsum(row.usd for row in _pick(split, name)))
+    # with one row for all the others, and what is no tenant's: what is shown adds up, however many there are
+    shown = costs if len(costs) < MOST_ROWS else costs[: MOST_ROWS - 2]
+    rows = [tuple(_list_tenant_costs(name[0], _pick(split, name), split)) for name in shown]
+    if others := costs[len(shown) :]:
+        rest = [row for name in others for row in _pick(split, name)]
+        rows.append(tuple(_list_tenant_costs(f"({len(others)} more)", rest, split)))
+    if split.unexplained:
+        rows.append(tuple(_list_tenant_costs(_UNEXPLAINED, split.unexplained, split)))
+    foot = tuple(_list_tenant_costs("All", (*split.rows, *split.unexplained), split))
+    prices = [
+        (
+            row.tenant, row.model_name, row.usd if row.served else Cell(_EXTERNAL), row.input_usd_per_million,
+            row.uncached_usd_per_million, row.output_usd_per_million, row.prompt_tokens, row.decode_tokens,
+        )
+        for row in split.rows
+    ]  # fmt: skip
+    scales = [
+        (" / ".join((scale.model_name, *filter(None, scale.fleet))), _mark_far(scale.prompt), _mark_far(scale.decode))
+        for scale in split.scales
+    ]
+    costs_table = make_table("Cost by tenant", _TENANT_COLUMNS, rows, foot, printed=_PRINTED_TENANTS, most=None)
+    return Shown(
+        lead="Gateways say how a model's tokens divide among tenants, the engines what they cost and how many there were. Idle, down and "
+        "unattributed time goes with the busy time of its hour.",
+        costs=replace(costs_table, left_out=len(others)),
+        prices=make_table("Tokens as an API bills them", _PRICE_COLUMNS, prices, printed=_PRINTED_PRICES),
+        scales=make_table("Engines' tokens over the gateway's", _SCALE_COLUMNS, scales, printed=_PRINTED_SCALES, most=None)
+        if scales
+        else None,
+        notes=tuple(_list_tenant_notes(split)),
+    )  # fmt: skip
+
+
+def _list_tenant_notes(split: TenantSplit) -> Iterator[str]:
+    """What a reader has to know, in sentences."""
+    apart = [scale.model_name for scale in split.scales if scale.flagged]
+    if apart:
+        yield (
+            f"Engines over gateway is below {LEAST_SCALE} or above {MOST_SCALE} for {_name_some(apart)}. Above 1: requests tried again, "
+            "fallbacks, streams that broke off, requests past the gateway. Below 1: answers from the gateway's own "
+            "cache, a tokenizer that counts more. Shares hold as long as it is the same for all tenants."
+        )
+    if split.unexplained:
+        yield (
+            f"{usd(split.unexplained_usd)} belong to no tenant: hours in which no tenant had tokens, models without a gateway, and "
+            "what engines counted beyond twice the gateway's tokens of an hour."
+        )
+    if any(row.cached_is_mean and row.prompt_tokens for row in split.rows):
+        yield "* Cached tokens are not known to the gateway: the engines' mean of the hour is taken for every tenant."
+    outside = list(dict.fromkeys(row.model_name or "(not named)" for row in split.rows if not row.served))
+    if outside:
+        remedy = "If an engine serves it under another name, add it to tenants.aliases."
+        yield f"External, without GPU cost here: {_name_some(outside)}. {remedy}"
+
+
+def _pick(split: TenantSplit, name: tuple[str, str]) -> tuple[TenantCost, ...]:
+    return tuple(row for row in split.rows if (row.tenant, row.kind) == name)
+
+
+def _list_tenant_costs(name: str, rows: Sequence[TenantCost], split: TenantSplit) -> Iterator[Any]:
+    spend = fsum(row.usd for row in rows)
+    served = [row for row in rows if row.served]
+    sent = fsum(row.prompt_tokens for row in served)
+    cached = ratio(fsum(row.cached_tokens or 0.0 for row in served), sent)
+    mark = "*" if any(row.cached_is_mean and row.prompt_tokens for row in rows) else ""
+    yield from (name, spend, ratio(spend, split.usd))
+    yield from (
+        fsum(row.prefill_usd for row in rows),
+        fsum(row.decode_usd for row in rows),
+        fsum(row.rest_usd for row in rows),
+    )
+    yield from (sent, Cell(percent(cached, 0) + mark, cached))
+    yield from (fsum(row.decode_tokens for row in served), sum_known(row.requests for row in served))
+
+
+def _mark_far(value: float | None) -> Cell:
+    return mark(value, "bad" if value is not None and not LEAST_SCALE <= value <= MOST_SCALE else "")
+
+
+def _name_some(names: Sequence[str]) -> str:
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")

@@ -19,13 +19,12 @@ from llm_serving_exporter.render.numbers import (
 )
 from llm_serving_review.figures.change import CAUSE_WORDS, write_causes
 from llm_serving_review.figures.findings import BILL_RULE, CAUSE_RULE
-from llm_serving_review.figures.past_weeks import MonthToDate
 from llm_serving_review.figures.review import Review
 from llm_serving_review.figures.tenants import TenantSplit
 from llm_serving_review.figures.totals import PHASES, change, say_counted
 from llm_serving_review.pages.bills import write_headline, write_pool_line
 from llm_serving_review.pages.first_page import write_known_hours, write_month
-from llm_serving_review.pages.history import write_unusual_day
+from llm_serving_review.pages.operations import write_unusual_day
 from llm_serving_review.tables.sums import sum_by_key
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
@@ -49,11 +48,12 @@ def _lines(review: Review) -> Iterator[str]:
         yield f"- **Note:** {len(notes) - _NOTES} more on the page."
     if notes:
         yield ""
+    of_tokens = f"{of}; " if (of := say_counted(now.tokens_share)) else ""
     yield (
         f"**{usd(review.invoice_usd)}** in all ({signed_percent(change(review.invoice_usd, review.invoice_before_usd))} against "
         f"{review.previous.name}), of it {usd(now.usd)} for GPU time, "
         f"**{usd(now.blended_usd_per_million)}** a million tokens "
-        f"({_say_of(now.tokens_share)}{signed_percent(change(now.blended_usd_per_million, before.blended_usd_per_million))}), "
+        f"({of_tokens}{signed_percent(change(now.blended_usd_per_million, before.blended_usd_per_million))}), "
         f"{amount_of(now.tokens, 'token')}, {amount_of(now.requests, 'request')}, {hours(now.gpu_hours)} GPU-hours."
     )
     beside = ", ".join(f"{what} {usd(value)}" for what, value in review.list_beside())
@@ -81,8 +81,10 @@ def _lines(review: Review) -> Iterator[str]:
         yield f"A month at this rate{rate}: {usd(review.outlook.projected_usd)}{of}."
     if review.tenants is not None:
         yield _write_tenants(review.tenants)
-    if review.beyond.month is not None:
-        yield escape_markdown(_write_month_to_date(review.beyond.month, review), 400)
+    if (month := review.beyond.month) is not None:
+        until = f"{month.first:%B} {'in all' if month.is_over else 'to date'}"
+        sentences = (f"{until}: {usd(month.usd)} ({write_known_hours(month)}).", *write_month(month, review))
+        yield escape_markdown(" ".join(sentences), 400)
     if review.missing_usd:
         yield f"Gaps in the data hide {review.about_missing} {usd(review.missing_usd)} that is not in the spend."
     # why one is not compared stands in the notes
@@ -122,17 +124,6 @@ def _lines(review: Review) -> Iterator[str]:
         )
     if len(review.models) > _MODELS:
         yield f"| {len(review.models) - _MODELS} more | | | | |"
-
-
-def _say_of(share: float | None) -> str:
-    of = say_counted(share)
-    return f"{of}; " if of else ""
-
-
-def _write_month_to_date(month: MonthToDate, review: Review) -> str:
-    until = "in all" if month.is_over else "to date"
-    said = [f"{month.first:%B} {until}: {usd(month.usd)} ({write_known_hours(month)}).", *write_month(month, review)]
-    return " ".join(said)
 
 
 def _write_tenants(split: TenantSplit) -> str:

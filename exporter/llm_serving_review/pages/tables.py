@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
-from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import NOTHING, signed_usd_to_the_cent
 from llm_serving_review.figures.review import Review
@@ -25,21 +25,17 @@ LONGEST_NAME = 120
 class Cell(Struct, frozen=True):
     """One cell."""
 
-    shown: str  # the text that a reader sees
-    sort_key: float | str | None = None  # the value that the column is sorted by; None sorts last
+    shown: str | None  # the text that a reader sees; None until the column has written it
+    sort_key: Any = None  # the value that the column is sorted by; None sorts last
     kind: str = ""  # "good", "bad" or "" for the colour of the text
     aside: str = ""  # a soft word after the text
     phase: str = ""  # the phase whose colour stands before the text as a key to a chart; "" for none
     link: str = ""  # an address that the text leads to; "" for none
 
 
-class Marked(NamedTuple):
-    """A value of a row with more than the value, as `Cell` has it."""
-
-    value: Any
-    kind: str = ""
-    aside: str = ""
-    link: str = ""
+def mark(value: Any, kind: str = "", aside: str = "", link: str = "") -> Cell:
+    """A value of a row with more than the value, as `Cell` has it; the column writes its text."""
+    return Cell(None, value, kind, aside, link=link)
 
 
 BLANK, NONE = Cell(""), Cell(NOTHING)
@@ -54,11 +50,9 @@ class Column(Struct, frozen=True):
     number: bool = True  # whether cells are aligned to the right and sorted as numbers
 
     def make_cell(self, value: Any) -> Cell:
-        """A cell with a value; a cell stays as it is."""
-        if isinstance(value, Cell):
-            return value
-        marked = value if isinstance(value, Marked) else Marked(value)
-        return Cell(self.write(marked.value), marked.value, marked.kind, marked.aside, link=marked.link)
+        """A cell with a value; of a cell without a text the text is written."""
+        cell = value if isinstance(value, Cell) else mark(value)
+        return cell if cell.shown is not None else replace(cell, shown=self.write(cell.sort_key))
 
 
 def name_column(title: str, instead: str = "(none)", longest: int = LONGEST_NAME) -> Column:

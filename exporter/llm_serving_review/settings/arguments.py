@@ -75,10 +75,10 @@ def settings_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tu
     problems: list[Problem] = []
     flags = FlagReader(arguments, problems)
     path = flags.value("--config.file", kinds.PATH)
-    context = Context(Host("", ""), environ, (), _folder(path))
-    if path is None:
-        settings = Settings()
-    else:
+    head, slash, _ = (path or "").rpartition("/")
+    context = Context(Host("", ""), environ, (), head or slash or None)
+    settings = Settings()
+    if path is not None:
         place = Place(path, "", problems)
         settings = settings_file.read_settings(read_document(path, place), place, context)
     settings = _lay_flags_over(settings, flags)
@@ -140,10 +140,3 @@ def _lay_flags_over(settings: Settings, flags: FlagReader) -> Settings:
         bills=bills,
         price_files=flags.values("--price-file", kinds.PATH) or settings.price_files,
     )
-
-
-def _folder(path: str | None) -> str | None:
-    if path is None:
-        return None
-    head, slash, _ = path.rpartition("/")
-    return head or slash or None

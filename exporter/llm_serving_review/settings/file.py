@@ -55,12 +55,8 @@ def _read_server(node: Node | None, place: Place, context: Context) -> Server:
     server = Server(**read_keys(keys, section, place, context))
     if auth is None:
         return server
-    return replace(
-        server,
-        bearer_token=auth.bearer_token,
-        basic_username=auth.basic_username,
-        basic_password=auth.basic_password,
-    )
+    token, username, password = auth.bearer_token, auth.basic_username, auth.basic_password
+    return replace(server, bearer_token=token, basic_username=username, basic_password=password)
 
 
 def _is_schedule(text: str, place: Place, timezone: str) -> bool:

@@ -60,20 +60,17 @@ def url(text: str) -> str:
 
 def grafana_url(text: str) -> str:
     """Where links to dashboards begin: http or https, no credentials, no query. Raises InvalidValueError."""
+    example = "https://grafana.example.com."
     if "@" in text:
-        raise InvalidValueError(
-            "the URL holds a user name or password, and the page would show it",
-            "Write it without, as in https://grafana.example.com.",
-        )
+        what = "the URL holds a user name or password, and the page would show it"
+        raise InvalidValueError(what, f"Write it without, as in {example}")
     if len(text) > _LONGEST_LINK or not _URL.fullmatch(text) or not text.isprintable():
         raise InvalidValueError(
-            f"{shown(text)} is not a URL that a link can begin with", "Write one such as https://grafana.example.com."
+            f"{shown(text)} is not a URL that a link can begin with", f"Write one such as {example}"
         )
     if re.search(r"/d/|/dashboards?(/|$)", text):
-        raise InvalidValueError(
-            f"{shown(text)} is the address of one dashboard",
-            "Write what stands before /d/, as in https://grafana.example.com.",
-        )
+        fix = f"Write what stands before /d/, as in {example}"
+        raise InvalidValueError(f"{shown(text)} is the address of one dashboard", fix)
     return text.rstrip("/")
 
 
@@ -191,9 +188,8 @@ def read_bill_flags(bills: BillSettings | None, flags: FlagReader) -> BillSettin
             check_bill_path(path, at)
         return replace(bills or BillSettings(), paths=paths)
     if bills is not None and not bills.paths and not flags.problems:
-        flags.refuse(
-            "--bill", "there is no bill to compare with", "Give paths under bills: in the settings, or --bill."
-        )
+        fix = "Give paths under bills: in the settings, or --bill."
+        flags.refuse("--bill", "there is no bill to compare with", fix)
     return bills
 
 
@@ -262,10 +258,6 @@ def _read_price_files(node: Node, place: Place, context: Context) -> tuple[str, 
     return tuple(dict.fromkeys(path for path in paths if path is not None))
 
 
-def _read_objectives(node: Node, place: Place, context: Context) -> dict[str, float]:
-    return Section(_OBJECTIVES, node, place).values
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be set for a review. None = not set."""
@@ -289,7 +281,9 @@ class Settings:
     # beside GPUs, for the total cost of ownership
     monthly_costs: MonthlyCosts = key(section_reader(MonthlyCosts), unset=MonthlyCosts())
     # the share of good requests that is aimed at, by SLO
-    objectives: Mapping[str, float] = key(_read_objectives, unset={})
+    objectives: Mapping[str, float] = key(
+        lambda node, place, context: Section(_OBJECTIVES, node, place).values, unset={}
+    )
     schedule: str | None = key(TEXT)  # a crontab line, in `timezone`
     webhook_url: Secret | None = None  # the keys webhook_url_file and webhook_url_env
     smtp: Smtp | None = None  # its reader adds the password

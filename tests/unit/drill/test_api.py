@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -24,13 +26,35 @@ from tests.support.servers.faultbehaviours import (
 )
 from tests.support.servers.faultserver import Behaviour, FaultServer
 from tests.support.servers.http_server import QuietHandler, serve
-from tests.support.servers.replica import Replica
 
 SCOPE = Scope("m", "unified", (("cluster", "prod"),))
 
 
 def api(url: str, timeout_seconds: float = 30.0, **more: Any) -> JsonApi:
     return JsonApi(Access("Prometheus", url, "--prometheus.url", **more), timeout_seconds)
+
+
+@contextmanager
+def answering(answers: dict[str, object]) -> Iterator[tuple[str, list[tuple[str, str, Any]]]]:
+    """The URL of what answers any method with JSON by path, and method, path and body of each request."""
+    seen: list[tuple[str, str, Any]] = []
+
+    class Handler(QuietHandler):
+        def _respond(self) -> None:
+            seen.append((self.command, self.path, self.read_body().decode()))
+            self.answer(200, json.dumps(answers[self.path.partition("?")[0]]).encode())
+
+        do_GET = do_POST = do_PATCH = _respond  # noqa: N815
+
+    with serve(Handler) as url:
+        yield url, seen
+
+
+@contextmanager
+def prom(path: str, data: object) -> Iterator[Prometheus]:
+    """A Prometheus that has one answer."""
+    with answering({path: {"status": "success", "data": data}}) as (url, _), closing(Prometheus(api(url))) as asked:
+        yield asked
 
 
 @pytest.mark.parametrize(
@@ -108,10 +132,10 @@ def test_a_server_that_repeats_what_it_was_sent_does_not_give_it_away() -> None:
 
 def test_numbers_that_are_none_are_absent() -> None:
     samples = [{"metric": {"a": text}, "value": [1.5, text]} for text in ("NaN", "+Inf", "-Inf", "2.5e3")]
-    with Prom("/api/v1/query", {"resultType": "vector", "result": samples}) as asked:
+    with prom("/api/v1/query", {"resultType": "vector", "result": samples}) as asked:
         assert asked.instant("x") == [({"a": "2.5e3"}, 2500.0)]
     points = {"metric": {}, "values": [[1, "1"], [2, "NaN"], [3, "3"]]}
-    with Prom("/api/v1/query_range", {"resultType": "matrix", "result": [points]}) as asked:
+    with prom("/api/v1/query_range", {"resultType": "matrix", "result": [points]}) as asked:
         assert asked.range("x", 0, 4, 1) == [({}, [(1.0, 1.0), (3.0, 3.0)])]
 
 
@@ -119,7 +143,7 @@ def test_several_series_where_one_is_asked_for_are_refused() -> None:
     two = [{"metric": {"a": a}, "value": [1, "1"]} for a in "ab"]
     message = "Prometheus has 2 series where one was asked for: x"
     with (
-        Prom("/api/v1/query", {"resultType": "vector", "result": two}) as asked,
+        prom("/api/v1/query", {"resultType": "vector", "result": two}) as asked,
         pytest.raises(ApiError, match=message),
     ):
         asked.value("x")
@@ -137,13 +161,13 @@ def test_several_series_where_one_is_asked_for_are_refused() -> None:
     ],
 )
 def test_an_answer_of_another_shape_is_a_sentence(data: object) -> None:
-    with Prom("/api/v1/query", data) as asked, pytest.raises(ApiError):
+    with prom("/api/v1/query", data) as asked, pytest.raises(ApiError):
         asked.instant("x")
 
 
 def test_of_an_alert_with_two_tiers_the_quicker_counts() -> None:
     rules = [{"name": "A", "duration": seconds, "type": "alerting"} for seconds in (300, 60, 900)]
-    with Prom("/api/v1/rules", {"groups": [{"rules": rules}, {"rules": [{"name": "B", "duration": 0}]}]}) as asked:
+    with prom("/api/v1/rules", {"groups": [{"rules": rules}, {"rules": [{"name": "B", "duration": 0}]}]}) as asked:
         assert asked.alert_rules() == {"A": AlertRule("A", 60.0), "B": AlertRule("B", 0.0)}
 
 
@@ -157,68 +181,24 @@ def test_only_alerts_of_these_replicas_are_theirs() -> None:
 
     ours = {"model_name": "m", "role": "unified", "cluster": "prod"}
     alerts = [alert("firing", **ours), alert("firing", **{**ours, "cluster": "dev"}), alert("pending", model_name="m")]
-    with Prom("/api/v1/alerts", {"alerts": alerts}) as asked:
+    with prom("/api/v1/alerts", {"alerts": alerts}) as asked:
         # 2026-11-22T02:18:05Z is 1795313885 (date -u -d … +%s)
         assert asked.active_alerts(SCOPE) == (ActiveAlert("A", "warning", True, pytest.approx(1795313885.123456)),)
 
 
-class Prom:
-    """A Prometheus that has one answer."""
-
-    def __init__(self, path: str, data: object) -> None:
-        self._server = PostServer({path: {"status": "success", "data": data}})
-
-    def __enter__(self) -> Prometheus:
-        self._asked = Prometheus(api(self._server.url))
-        return self._asked
-
-    def __exit__(self, *_: object) -> None:
-        self._asked.close()
-        self._server.close()
-
-
-class PostServer:
-    """Answers any method with JSON by path; `seen`: method, path and body of each request."""
-
-    def __init__(self, answers: dict[str, object]) -> None:
-        self.seen: list[tuple[str, str, Any]] = []
-        server = self
-
-        class Handler(QuietHandler):
-            def _respond(self) -> None:
-                server.seen.append((self.command, self.path, self.read_body().decode()))
-                self.answer(200, json.dumps(answers[self.path.partition("?")[0]]).encode())
-
-            do_GET = do_POST = do_PATCH = _respond  # noqa: N815
-
-        self._serving = serve(Handler)
-        self.url = self._serving.__enter__()
-
-    def close(self) -> None:
-        self._serving.__exit__(None, None, None)
-
-
 def test_grafana_gets_one_annotation_that_becomes_a_span() -> None:
-    server = PostServer(
-        {"/api/annotations": {"id": 7, "message": "Annotation added"}, "/api/annotations/7": {"message": "patched"}}
-    )
-    try:
-        client = api(server.url)
+    answers = {
+        "/api/annotations": {"id": 7, "message": "Annotation added"},
+        "/api/annotations/7": {"message": "patched"},
+    }
+    with answering(answers) as (url, seen), closing(api(url)) as client:
         grafana = Grafana(client)
         annotation = grafana.begin_annotation(1000.5, "a drill")
         grafana.end_annotation(annotation, 1600.25, "passed")
-        client.close()
-    finally:
-        server.close()
-    (method, path, body), (method_2, path_2, body_2) = server.seen
-    assert (method, path, json.loads(body)) == (
-        "POST", "/api/annotations", {"time": 1_000_500, "tags": ["llm-serving", "drill"], "text": "a drill"},
-    )  # fmt: skip
-    assert (method_2, path_2, json.loads(body_2)) == (
-        "PATCH",
-        "/api/annotations/7",
-        {"timeEnd": 1_600_250, "text": "passed"},
-    )
+    assert [(method, path, json.loads(body)) for method, path, body in seen] == [
+        ("POST", "/api/annotations", {"time": 1_000_500, "tags": ["llm-serving", "drill"], "text": "a drill"}),
+        ("PATCH", "/api/annotations/7", {"timeEnd": 1_600_250, "text": "passed"}),
+    ]
 
 
 def test_alertmanager_says_for_whom_and_what_keeps_it_quiet() -> None:
@@ -231,8 +211,8 @@ def test_alertmanager_says_for_whom_and_what_keeps_it_quiet() -> None:
 
     # external labels may have been dropped on the way, another cluster's are another's
     alerts = [alert("A", [], [], cluster="prod"), alert("B", ["x"], ["y"]), alert("C", [], [], cluster="dev")]
-    with Replica({"/api/v2/alerts": (200, "application/json", json.dumps(alerts).encode())}) as server:
-        found = Alertmanager(api(server.url)).received_alerts(SCOPE)
+    with answering({"/api/v2/alerts": alerts}) as (url, _):
+        found = Alertmanager(api(url)).received_alerts(SCOPE)
     assert [(one.labels["alertname"], one.receivers, one.silenced, one.inhibited) for one in found] == [
         ("A", ("pager", "tickets"), False, False),
         ("B", ("pager", "tickets"), True, True),

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from llm_serving_drill import names
-from llm_serving_drill.course import Baseline, CommandRun, Counts, Course, Phase, Plan
-from llm_serving_drill.verdict import Arrival, count_rejections, find_recovery, hold_is_over, judge, judge_alerts
+from llm_serving_drill.course import Baseline, CommandRun, Counts, Course, Forecast, Phase, Plan, Reading
+from llm_serving_drill.verdict import (
+    Arrival,
+    compare_forecast,
+    count_rejections,
+    find_extremes,
+    find_longest_span,
+    find_recovery,
+    hold_is_over,
+    judge,
+    judge_alerts,
+    make_baseline,
+    make_reading,
+)
 from llm_serving_exporter.model.reading import DrillVerdict
 from llm_serving_exporter.model.record import replace
 from tests.support.builders.drills import MINUTE, SETTINGS, START, course, reading, seen
+from tests.support.rows import check_rows
 
 # one replica is away from minute 1 to minute 15, then all is as it was
 LOST = [reading(minute, ready=3) for minute in range(1, 15)]
@@ -78,13 +93,45 @@ def test_few_events_are_said() -> None:
     assert found.remarks == ("the objective was judged by 60 requests only",)
 
 
-def test_a_ticket_is_due_ten_minutes_after_the_loss_and_a_page_only_where_they_queue() -> None:
-    assert arrivals(course(*LOST, *BACK)) == {
-        "ReplicaLost": Arrival.MISSING,
-        "TargetsDown": Arrival.NOT_DUE,
-        "N1Critical": Arrival.NOT_DUE,
-    }
-    assert reasons(course(*LOST, *BACK)) == "LLMServingReplicaLost did not fire"
+def change(readings: Sequence[Reading], **more: object) -> list[Reading]:
+    return [replace(one, **more) for one in readings]
+
+
+GONE = [reading(minute, ready=1, alive=1) for minute in range(1, 15)]
+# queue and load above 1 from minute 2 on
+QUEUE = [LOST[0], *(reading(minute, ready=3, waiting=9, load_max=1.2) for minute in range(2, 15))]
+
+
+@check_rows(
+    ("readings", "due"),
+    [
+        # a ticket ten minutes after the loss, a page only where they queue
+        (LOST, {"ReplicaLost"}),
+        # what was sent to sleep is not missing
+        (change(LOST, present=4.0), set()),
+        # more than half are gone, and do not load; exporters that went with their nodes leave nothing behind that is alive
+        (GONE, {"ReplicaLost", "TargetsDown"}),
+        (change(GONE, alive=4.0), {"ReplicaLost"}),
+        (change(GONE, ready=2.0, present=2.0, alive=2.0), {"ReplicaLost"}),
+        (change(GONE, alive=None), {"ReplicaLost", "TargetsDown"}),
+        # the survivors queue and are full; a queue while there is room is no matter of lost nodes
+        (QUEUE, {"ReplicaLost", "N1Critical"}),
+        (change(QUEUE, load_max=0.9), {"ReplicaLost"}),
+        # it begins anew with a queue that was gone for a moment: neither 6 minutes before that nor 6 after it are 7
+        ([*QUEUE[:7], reading(8, ready=3, waiting=0, load_max=1.2), *QUEUE[8:]], {"ReplicaLost"}),
+    ],
+)
+def test_alerts_are_due_by_what_was_seen_of_their_conditions(readings: list[Reading], due: set[str]) -> None:
+    one = course(*readings, *BACK)
+    assert {name for name, arrival in arrivals(one).items() if arrival is Arrival.MISSING} == due
+    assert set(arrivals(one).values()) <= {Arrival.MISSING, Arrival.NOT_DUE}
+    assert reasons(one) == "\n".join(f"LLMServing{name} did not fire" for name in arrivals(one) if name in due)
+
+
+def test_a_page_is_due_after_the_rules_time_and_slack() -> None:
+    # from minute 2 on: 5 minutes of the rule, 2 of slack
+    alerts = judge_alerts(course(*QUEUE, *BACK))
+    assert [one.due_unix_seconds for one in alerts if one.name == names.N1_CRITICAL] == [START + 9 * MINUTE]
 
 
 def test_replicas_that_are_back_before_any_alert_is_due_pass_with_a_remark() -> None:
@@ -106,38 +153,6 @@ def test_an_alert_after_its_time_is_late() -> None:
     # one that came before the time was up was due then all the same; what neither came nor was due has no such time
     early = judge_alerts(course(*LOST[:12], sightings=TOLD))
     assert [one.due_unix_seconds for one in early] == [START + 13 * MINUTE, None, None]
-
-
-def test_the_page_is_due_where_the_survivors_queue_and_are_full() -> None:
-    # queue and load above 1 from minute 2 on: 5 minutes of the rule, 2 of slack: due at 9
-    queue = [reading(minute, ready=3, waiting=9, load_max=1.2) for minute in range(2, 15)]
-    one = course(LOST[0], *queue, *BACK, sightings=TOLD)
-    assert reasons(one) == "LLMServingN1Critical did not fire"
-    due = next(found.due_unix_seconds for found in judge_alerts(one) if found.name == names.N1_CRITICAL)
-    assert due == START + 9 * MINUTE
-    # it begins anew with a queue that was gone for a moment: neither 6 minutes before that nor 6 after it are 7
-    gap = [*queue[:6], reading(8, ready=3, waiting=0, load_max=1.2), *queue[7:]]
-    assert arrivals(course(LOST[0], *gap, *BACK, sightings=TOLD))["N1Critical"] is Arrival.NOT_DUE
-    # a queue while there is room is no matter of lost nodes
-    roomy = [replace(found, load_max=0.9) for found in queue]
-    assert arrivals(course(LOST[0], *roomy, *BACK, sightings=TOLD))["N1Critical"] is Arrival.NOT_DUE
-
-
-def test_a_replica_that_was_sent_to_sleep_is_not_missing() -> None:
-    asleep = [replace(one, present=4.0) for one in LOST]
-    assert set(arrivals(course(*asleep, *BACK)).values()) == {Arrival.NOT_DUE}
-
-
-def test_targets_down_is_due_where_more_than_half_are_gone_and_not_where_they_load() -> None:
-    gone = [reading(minute, ready=1, alive=1) for minute in range(1, 15)]
-    assert arrivals(course(*gone, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.MISSING
-    loading = [replace(one, alive=4.0) for one in gone]
-    assert arrivals(course(*loading, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.NOT_DUE
-    half = [replace(one, ready=2.0, present=2.0, alive=2.0) for one in gone]
-    assert arrivals(course(*half, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.NOT_DUE
-    # exporters that went with their nodes leave nothing behind that is alive
-    vanished = [replace(one, alive=None) for one in gone]
-    assert arrivals(course(*vanished, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.MISSING
 
 
 def test_an_alert_asked_for_by_name_must_come_whether_it_is_due_or_not() -> None:
@@ -231,3 +246,95 @@ def test_the_loss_is_held_for_its_time_or_until_everybody_was_told() -> None:
     assert not hold_is_over(course(*LOST[:11], settings=page, sightings=pending), lost + 660)
     # but not for ever: the longest rule's 10 minutes + 5 of the range + 2 of slack
     assert hold_is_over(course(*LOST, settings=page, sightings=pending), lost + 17 * MINUTE)
+
+
+# --- what is made of samples and series
+
+
+def sample(name: str, value: float, **labels: str) -> tuple[dict[str, str], float]:
+    return {"__name__": name, "model_name": "m", "role": "unified", **labels}, value
+
+
+def test_a_reading_takes_each_record_and_leaves_what_is_absent() -> None:
+    found = make_reading(
+        7.0,
+        [
+            sample(names.READY, 3),
+            sample(names.SUFFICIENT, 0),
+            sample(names.TTFT, 0.4, rank="p50"),
+            sample(names.TTFT, 1.9, rank="p99"),
+            sample(names.ABOVE_TOP, 0.011),
+            sample(names.SLO_BAD, 0.2, slo="ttft"),
+            sample(names.SLO_BAD, 0.01, slo="errors"),
+            sample(names.TOKENS, 900, phase="decode"),
+            sample(names.WORK, 1.5),
+            sample(names.KV_TOKENS, 5000),
+            sample(names.N1_LOAD, 0.7, resource="kv"),
+        ],
+        alive=3.0,
+    )
+    assert found == Reading(
+        7.0, ready=3, alive=3.0, n1_sufficient=False, p99_ttft_seconds=1.9, above_top_edge_ratio=0.011, errors_ratio=0.01,
+        tokens_per_second={"decode": 900}, n1_load={"kv": 0.7}, now={"decode": 900, "work": 1.5, "kv": 5000},
+    )  # fmt: skip
+    assert found.ttft_at_least
+
+
+def test_two_fleets_of_one_model_are_refused() -> None:
+    twice = [sample(names.READY, 3, cluster="a"), sample(names.READY, 4, cluster="b")]
+    with pytest.raises(ValueError, match=r"model:llm_serving_ready_replicas:sum is there several times"):
+        make_reading(0.0, twice, None)
+
+
+def test_the_baseline_is_the_median_p99_and_the_longest_queue() -> None:
+    def series(name: str, *values: float, **labels: str) -> tuple[dict[str, str], list[tuple[float, float]]]:
+        return sample(name, 0, **labels)[0], [(float(at), value) for at, value in enumerate(values)]
+
+    found = make_baseline(
+        600.0,
+        [
+            series(names.TTFT, 0.4, 0.5, 9.0, rank="p99"),
+            series(names.TTFT, 0.1, 0.1, 0.1, rank="p50"),
+            series(names.WAITING, 0, 2, 7),
+            series(names.READY, 4, 3, 4),
+            series(names.TOKENS, 100, 200, phase="decode"),
+            series(names.KV_USAGE),
+        ],
+        rejected=None,
+    )
+    assert (found.p99_ttft_seconds, found.p99_at_least) == (0.5, False)
+    assert (found.waiting_mean, found.waiting_max, found.ready_min) == (3.0, 7, 3)
+    assert found.tokens_per_second == {"decode": 150.0}
+    assert found.kv_usage_ratio is None
+    assert found.rejected is None
+
+
+def test_the_worst_p99_keeps_that_it_is_a_lower_bound() -> None:
+    clipped = replace(reading(2, ready=3, p99_ttft_seconds=10.0), above_top_edge_ratio=0.3)
+    exact = reading(3, ready=3, p99_ttft_seconds=10.0, above_top_edge_ratio=0.0)
+    found = find_extremes(course(reading(1, ready=3), clipped, exact, reading(4, ready=2)))
+    assert (found.p99_ttft_seconds, found.p99_at_least, found.ready_min) == (10.0, True, 2)
+    # what was before the loss is not the loss's
+    assert find_extremes(course(reading(0.5, p99_ttft_seconds=99.0), exact)).p99_ttft_seconds == 10.0
+
+
+def test_survivors_are_compared_once_the_lost_ones_have_left_the_rates() -> None:
+    # lost at minute 1: a 5m rate is the survivors' own from minute 6 on
+    readings = [
+        reading(minute, ready=3 if minute < 9 else 4, now={"prefill": rate})
+        for minute, rate in ((1, 9000.0), (5, 9000.0), (6, 5000.0), (8, 6000.0), (9, 9500.0))
+    ]
+    before = reading(
+        -1, n1_load={"prefill": 0.8, "kv": 0.5}, n1_capacity={"prefill": 10_000.0}, demand={"prefill": 8000.0}
+    )
+    found = {row.resource: row for row in compare_forecast(course(*readings, forecast=Forecast(before)))}
+    assert found["prefill"].reached == 0.6
+    assert (found["prefill"].demand, found["prefill"].forecast) == (8000.0, 0.8)
+    assert (found["kv"].capacity, found["kv"].reached) == (None, None)
+
+
+def test_the_longest_stretch_has_no_gap() -> None:
+    readings = [reading(minute, ready=ready) for minute, ready in enumerate((3, 3, 4, 3, 3, 3, None, 3))]
+    found = find_longest_span(readings, lambda one: one.ready == 3)
+    assert found == (START + 3 * MINUTE, START + 5 * MINUTE)
+    assert find_longest_span(readings, lambda one: one.ready == 1) is None

@@ -20,6 +20,7 @@ from llm_serving_review.pages.page import SECTIONS, make_environment, render_pag
 from llm_serving_review.pages.summary import render_summary
 from llm_serving_review.settings.settings import ApiPrice, MonthlyCosts, Settings
 from tests.support.builders.costevidence import evidence, flat, fleet_of, owner, usage
+from tests.support.builders.samplereview import make_sample
 from tests.support.chromium import browse, needs_chromium
 from tests.support.quick import keep_quick
 from tests.support.servers.http_server import QuietHandler, serve
@@ -228,3 +229,18 @@ def test_hours_stand_beside_what_they_were_spent_on() -> None:
     assert row is not None
     assert row[0].endswith("<td>–</td></tr>")
     assert "Prefill, decode and unattributed share 10.0 busy GPU-hours and 3.0 of unknown state." in where
+
+
+# --- the sample of the documentation; `make check` says whether it is what today's code makes
+
+
+def test_the_sample_shows_everything() -> None:
+    """Each part of the page has something to show, or a reader would not see that it exists."""
+    made = make_sample()
+    assert len(made.actions) == 3
+    assert made.change is not None
+    assert made.beyond.month is not None
+    assert sum(1 for week in made.beyond.trend if week.known is None) == 2
+    assert [day.day for day in made.beyond.unusual] == [3]
+    assert made.gaps
+    assert made.notes == () or made.missing_parts == ()

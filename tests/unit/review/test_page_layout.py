@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -134,10 +135,14 @@ addEventListener("load", () => {
 </script></body>"""
 
 
-def scale(usage: Usage, factor: float) -> Usage:
-    """A fleet that is as dear as a factor says."""
+def change_hours(usage: Usage, change: Callable[[int, float], float]) -> Usage:
+    """Its cost, changed hour by hour."""
     cost = tuple(
-        Line(line.owner, line.of, tuple(None if value is None else factor * value for value in line.hours))
+        Line(
+            line.owner,
+            line.of,
+            tuple(None if usd is None else change(hour, usd) for hour, usd in enumerate(line.hours)),
+        )
         for line in usage.cost
     )
     return replace(usage, cost=cost)
@@ -147,17 +152,13 @@ def longest_evidence() -> Evidence:
     made = fleet_of(6, 3, 2, LONGEST)
     book = replace(made.book, budget_usd_per_month=1_234_567_890.0)
     notes = tuple(f"{number}: {LONGEST} {LONGEST}" for number in range(9))
+    names = {"workload_kind": "Deployment", "namespace": LONGEST}
     workloads = tuple(
-        gauge(
-            1.0,
-            target=price.labels["target"],
-            workload=f"{LONGEST}-{number}",
-            workload_kind="Deployment",
-            namespace=LONGEST,
-        )
+        gauge(1.0, target=price.labels["target"], workload=f"{LONGEST}-{number}", **names)
         for number, price in enumerate(made.book.prices)
     )
-    dear, dear_before = scale(made.usage, 1e6), scale(made.usage_before, 0.9e6)
+    dear = change_hours(made.usage, lambda hour, usd: 1e6 * usd)
+    dear_before = change_hours(made.usage_before, lambda hour, usd: 0.9e6 * usd)
     return replace(made, usage=dear, usage_before=dear_before, book=replace(book, workloads=workloads), notes=notes)
 
 
@@ -181,17 +182,7 @@ def everything(folder: Path) -> Review:
         for usage in (made.usage, made.usage_before)
     )
     # Thursday was three times as dear
-    now = replace(
-        now,
-        cost=tuple(
-            Line(
-                line.owner,
-                line.of,
-                tuple((3 if 72 <= at < 96 else 1) * (usd or 0.0) for at, usd in enumerate(line.hours)),
-            )
-            for line in now.cost
-        ),
-    )
+    now = change_hours(now, lambda hour, usd: (3 if 72 <= hour < 96 else 1) * usd)
     cards = sorted({gauge.labels["gpu_name"] for gauge in made.book.prices})
     pools = PoolBook(
         (
@@ -211,9 +202,8 @@ def everything(folder: Path) -> Review:
     prices = tuple(Gauge({**one.labels, "rate": "pool"}, one.hours) for one in made.book.prices)
     book = replace(made.book, prices=(*made.book.prices, *prices))
     evidence = replace(made, usage=now, usage_before=before, book=book, pools=pools, tenants=tenants)
-    path = folder / "bill.csv"
     rows = bills.list_focus_rows((bills.SAME, bills.NOT_METERED, bills.COVERED))
-    path.write_text(bills.write_csv({**row, "ResourceId": f"{AWKWARD}-{row['ResourceId']}"} for row in rows))
+    path = bills.write_bill(folder, ({**row, "ResourceId": f"{AWKWARD}-{row['ResourceId']}"} for row in rows))
     settings = replace(SETTINGS, title=f"Cost of {LONGEST}", bills=BillSettings((str(path),)))
     review = build_review(evidence, settings, make_past())
     return add_bills(review, evidence, settings, WEEK.end + 30 * 86_400, lambda text: None)
@@ -223,20 +213,23 @@ def span() -> Review:
     """The first day of a fleet."""
     day = span_of(WEEK.begin + 10 * 86_400, 24, UTC)
     made = fleet_of(4, 2, 0)
-    cut = {
-        name: tuple(Line(line.owner, line.of, line.hours[:24]) for line in getattr(made.usage, name))
-        for name in name_fields(Usage)
-        if name != "unread"
-    }
-    empty = replace(
-        made, week=day, previous=span_of(day.begin, 24, UTC), usage=Usage(**cut), usage_before=Usage(), gaps=()
+
+    def cut(gauges: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(replace(gauge, hours=gauge.hours[:24]) for gauge in gauges)
+
+    usage = Usage(
+        **{
+            name: tuple(Line(line.owner, line.of, line.hours[:24]) for line in getattr(made.usage, name))
+            for name in name_fields(Usage)
+            if name != "unread"
+        }
     )
-    prices = tuple(replace(one, hours=one.hours[:24]) for one in made.book.prices)
-    nodes = tuple(replace(one, hours=one.hours[:24]) for one in made.book.nodes)
-    committed = tuple(replace(one, hours=one.hours[:24]) for one in made.book.committed)
+    book = replace(
+        made.book, prices=cut(made.book.prices), nodes=cut(made.book.nodes), committed=cut(made.book.committed)
+    )
     fleet = replace(made.fleet, present=(), required=(), bandwidth=(), batch=())
-    book = replace(made.book, prices=prices, nodes=nodes, committed=committed)
-    return build_review(replace(empty, book=book, fleet=fleet), SETTINGS)
+    weeks = {"week": day, "previous": span_of(day.begin, 24, UTC), "usage": usage, "usage_before": Usage()}
+    return build_review(replace(made, **weeks, gaps=(), book=book, fleet=fleet), SETTINGS)
 
 
 def lay_out(page: str, folder: Path, *, dark: bool) -> dict[str, Any]:
@@ -259,6 +252,16 @@ def lay_out(page: str, folder: Path, *, dark: bool) -> dict[str, Any]:
     return found
 
 
+def check_laid_out(found: dict[str, Any]) -> None:
+    for name, told in found.items():
+        assert told["texts"] > 100
+        for what in ("overlaps", "outside", "cut", "faint"):
+            assert told[what] == [], (name, what)
+        # a phone scrolls down only, and its tables sideways
+        assert told["wide"] <= 0, name
+        assert name == "phone" or told["pushed"] == [], name
+
+
 @pytest.mark.process
 @needs_chromium
 @pytest.mark.parametrize("dark", keep_quick([False, True], lambda dark: not dark), ids=["light", "dark"])
@@ -268,13 +271,7 @@ def lay_out(page: str, folder: Path, *, dark: bool) -> dict[str, Any]:
 def test_nothing_overlaps_is_cut_off_or_faint(review: Any, dark: bool, tmp_path: Path) -> None:
     found = lay_out(render_page(review()), tmp_path, dark=dark)
     assert set(found) == {"phone", "screen", "wide", "paper"}
-    for name, told in found.items():
-        assert told["texts"] > 100
-        for what in ("overlaps", "outside", "cut", "faint"):
-            assert told[what] == [], (name, what)
-        # a phone scrolls down only, and its tables sideways
-        assert told["wide"] <= 0, name
-        assert name == "phone" or told["pushed"] == [], name
+    check_laid_out(found)
     if review is not longest:
         assert found["screen"]["first"] <= 1080
         assert found["wide"]["first"] <= 1080
@@ -286,11 +283,7 @@ def test_nothing_overlaps_is_cut_off_or_faint(review: Any, dark: bool, tmp_path:
 @pytest.mark.e2e
 def test_pools_bills_tenants_and_unusual_days_go_together(tmp_path: Path) -> None:
     review = everything(tmp_path)
-    assert review.pools is not None
-    assert review.bills is not None
-    assert review.bills.comparison is not None
     assert all(row.used_usd > 0 for row in review.pools.rows)
-    assert review.tenants is not None
     assert review.beyond.unusual
     page = render_page(review)
     # what is paid is the headline, after pools
@@ -300,11 +293,7 @@ def test_pools_bills_tenants_and_unusual_days_go_together(tmp_path: Path) -> Non
     assert review.invoice_usd != pytest.approx(review.now.usd)
     assert usd(review.invoice_usd) in page
     found = lay_out(page, tmp_path, dark=False)
-    for name, told in found.items():
-        for what in ("overlaps", "outside", "cut", "faint"):
-            assert told[what] == [], (name, what)
-        assert told["wide"] <= 0, name
-        assert name == "phone" or told["pushed"] == [], name
+    check_laid_out(found)
     assert found["paper"]["first"] <= SHEET_HEIGHT
 
 
@@ -321,14 +310,12 @@ def test_what_is_wrong_would_be_found(tmp_path: Path) -> None:
 def test_a_black_and_white_print_tells_phases_apart() -> None:
     """What stands side by side in a chart differs in lightness by a step, or has a pattern."""
     style = re.search(r"<style>(.*?)</style>", render_page(make_sample()), re.S)
-    assert style is not None
     printed = style[1][style[1].index("@media print") :]
     patterned = set(re.findall(r"\.(\w+)(?:, \.(\w+))? \{ fill: url\(#", style[1])[0]) | {"unattributed", "ahead"}
     assert {"down", "up"} <= patterned
     grey = {}
     for name in ("prefill", "decode", "idle"):
         colour = re.search(rf"--{name}: #(..)(..)(..)", printed)
-        assert colour is not None
         red, green, blue = (int(part, 16) for part in colour.groups())
         grey[name] = 0.299 * red + 0.587 * green + 0.114 * blue
     assert grey["decode"] - grey["prefill"] > 50

@@ -12,13 +12,7 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.render.numbers import usd, usd_plain
 from llm_serving_review.figures.review import Review, build_review
-from llm_serving_review.pages.csv_files import (
-    COLUMNS,
-    HOUR_COLUMNS,
-    render_figures_csv,
-    render_hours_csv,
-    write_text,
-)
+from llm_serving_review.pages.csv_files import COLUMNS, HOUR_COLUMNS, render_figures_csv, render_hours_csv, write_text
 from llm_serving_review.pages.page import render_page
 from llm_serving_review.pages.summary import render_summary
 from llm_serving_review.settings.settings import ApiPrice, Settings

@@ -17,8 +17,8 @@ from llm_serving_review.figures.review import build_review
 from llm_serving_review.figures.tenants import TenantCost, TenantSplit, split_by_tenant
 from llm_serving_review.pages.csv_files import render_figures_csv
 from llm_serving_review.pages.page import render_page
+from llm_serving_review.pages.spend import build_tenants
 from llm_serving_review.pages.summary import render_summary
-from llm_serving_review.pages.tenants import build_tenants
 from llm_serving_review.settings.settings import Settings
 from tests.support.builders import gatewayday as gateway
 from tests.support.builders.costevidence import UTC, WEEK, evidence, facts_of, flat, joined, owner, usage

@@ -39,7 +39,7 @@ def read(*paths: str, week: Week = WEEK, pieces: tuple[MeteredHour, ...] | None 
 
 def against(bill: Bill, pieces: tuple[MeteredHour, ...] | None = None, week: Week = WEEK, **more: object) -> Comparison:
     period = find_period(bill.ledger, week)
-    return compare(bill.ledger, made.meter() if pieces is None else pieces, period, Scope(), **more)
+    return compare(bill.ledger, made.meter() if pieces is None else pieces, period, Scope(), BillSettings(**more))
 
 
 def focus() -> str:

@@ -25,12 +25,12 @@ from llm_serving_review.bills.charge import (
     counts_time,
     name_gcp_instance,
     normalise_resource,
-    parse_time,
+    read_time,
     read_usage_type,
 )
 from llm_serving_review.bills.files import find_bill_files
 from llm_serving_review.bills.formats import spell_cur
-from llm_serving_review.bills.ledger import REST, Ledger, Period, Scope, find_period
+from llm_serving_review.bills.ledger import REST, Ledger, Period, Scope, Sum, find_period
 from llm_serving_review.bills.read import Bill, read_bill
 from llm_serving_review.settings.settings import BillSettings
 from tests.support.builders import bills as made
@@ -298,7 +298,7 @@ def test_after_discounts_where_cur_has_net_columns(tmp_path: Path) -> None:
     assert spent(bill) == 9 + 18 + 27
     (reservation,) = [one for name, one in bill.ledger.commitments.items() if "arn:ri" in str(name)]
     assert sum(reservation.unused) == pytest.approx(90)
-    assert bill.ledger.beside[Kind.DISCOUNT].effective_usd == 0
+    assert bill.ledger.beside[Kind.DISCOUNT] == Sum(1, 0.0, 0.0)
     assert (bill.cur_files, bill.net_files) == (1, 1)
     # without the first of them nothing is read net, or a sum would be of both
     for row in (plain, reserved, covered, fee, discount):
@@ -348,7 +348,7 @@ def test_parquet_is_as_csv(tmp_path: Path) -> None:
         table = table.set_column(position, name, table[name].cast(pyarrow.float64()))
     for name in ("ChargePeriodStart", "ChargePeriodEnd"):
         position = table.schema.get_field_index(name)
-        moments = [parse_time(row[name]) for row in every]
+        moments = [read_time(row[name]) for row in every]
         values = pyarrow.array([int(1e3 * moment) for moment in moments], pyarrow.int64()).cast(pyarrow.timestamp("ms"))
         table = table.set_column(position, name, values)
     path = tmp_path / "bill.parquet"

@@ -189,7 +189,7 @@ def against(folder: Path, rows: list[dict[str, str]], pieces: tuple[MeteredHour,
     known = {normalise_resource(one.provider_id) for one in pieces}
     ledger = read_bill(BillSettings((str(path),)), WEEK, known, lambda text: None).ledger
     period = find_period(ledger, WEEK)
-    return compare(ledger, pieces, period, Scope(known=known), **more)
+    return compare(ledger, pieces, period, Scope(known=known), BillSettings(**more))
 
 
 # three of eight GPUs in use

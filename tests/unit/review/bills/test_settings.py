@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from llm_serving_exporter.cli import main
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_review.bills.files import Found
 from llm_serving_review.settings.arguments import parser, settings_of
 from llm_serving_review.settings.settings import BillSettings
+from tests.support.builders import bills as made
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
+from tests.support.servers.fakeprometheus import FakePrometheus
 
 ASK = ("--prometheus.url", "http://p:9090")
 
@@ -129,3 +133,45 @@ def test_the_example_of_the_documentation_is_taken(tmp_path: Path) -> None:
     (tmp_path / "machines.csv").write_text("resource,target\ni-0abcdef0,a:8000\n")
     found = read(example, tmp_path)
     assert (found.accounts, found.tags) == (("111122223333",), {"team-model": "model_name"})
+
+
+# --- `report --bill` from the flag to the files, with what answers as Prometheus would
+
+
+# Monday noon: the last complete week is 2026-W46, of which the last hour is younger than 72 h
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
+
+
+def report(out: Path, *words: str) -> int:
+    with FakePrometheus(NOW) as server:
+        return main(["report", "--prometheus.url", server.url, "--output-dir", str(out), *words])
+
+
+def test_a_bill_is_compared_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bill = tmp_path / "bill.csv"
+    bill.write_text(made.write_csv(made.list_focus_rows((made.SAME,))))
+    mapped = tmp_path / "map.csv"
+    mapped.write_text(f"resource,target\n{made.SAME.id},a:8000\n")
+    (tmp_path / "report.yml").write_text("bills: {mapping_file: map.csv}\n")
+    assert report(tmp_path / "out", "--config.file", str(tmp_path / "report.yml"), "--bill", str(bill)) == 0
+    said = capsys.readouterr().out
+    # the stand-in meters $672 of a:8000, without a word of its machines
+    assert "Against the bill: Preliminary: metered $672.00 after commitments, billed $5,281.92 effective" in said
+    page = (tmp_path / "out" / "cost-2026-W46.html").read_text()
+    assert "<h2>Against the bill</h2>" in page
+    assert "Metered, not billed" not in page
+
+
+def test_a_bill_in_another_currency_leaves_the_review(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bill = tmp_path / "bill.csv"
+    bill.write_text(made.write_csv(made.list_focus_rows((made.SAME,))).replace("USD", "CHF"))
+    assert report(tmp_path, "--bill", str(bill)) == 0
+    said = capsys.readouterr()
+    assert "warning: The bill is not compared: " in said.err
+    assert 'bill.csv, line 2, column BillingCurrency: the bill is in "CHF", not in USD' in said.err
+    assert (tmp_path / "cost-2026-W46.html").exists()
+
+
+def test_a_bill_that_is_not_there_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--prometheus.url", "http://127.0.0.1:1", "--bill", str(tmp_path / "none.csv")]) == 2
+    assert "flag --bill: no file has this name" in capsys.readouterr().err

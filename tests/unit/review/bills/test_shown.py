@@ -278,7 +278,7 @@ def test_reasons_and_models_add_up_in_cents_whatever_comes(tmp_path: Path, nodes
     ledger = read_bill(BillSettings((str(path),)), WEEK, (), lambda text: None).ledger
     period = find_period(ledger, WEEK)
     pieces = [replace(piece, rate="x") for piece in made.meter(nodes)]
-    found = compare(ledger, pieces, period, Scope())
+    found = compare(ledger, pieces, period, Scope(), BillSettings())
     cents = round(100 * found.total.difference_usd)
     assert sum(round(100 * value) for value in found.reasons.parts().values()) == cents
     for side in ("metered_usd", "billed_usd"):
