@@ -12,15 +12,13 @@ from pathlib import Path
 import pytest
 import trustme
 
-from llm_serving_exporter.discovery import section as listed
 from llm_serving_exporter.discovery.prometheus_sd import SectionHttp
-from llm_serving_exporter.discovery.section import MOST_KNOWN_TARGETS, Source
+from llm_serving_exporter.discovery.section import Source
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.target import HttpSettings, Identity, Role, Secret, Target
+from llm_serving_exporter.model.target import HttpSettings, Role, Secret, Target
 from llm_serving_exporter.settings.discovery import HttpDiscovery
 from llm_serving_exporter.settings.options import Host
-from tests.support.quick import keep_quick
 from tests.support.rows import check_rows
 from tests.support.servers import faultbehaviours as answers
 from tests.support.servers.faultserver import Behaviour, FaultServer
@@ -93,40 +91,6 @@ def test_an_empty_list_is_an_answer() -> None:
     with serving(listing([])) as (_, section):
         found = section.after_asking()
         assert (found.targets, found.problems) == ((), ())
-
-
-def test_every_label_of_a_group_takes_effect() -> None:
-    said_by_list = {
-        "namespace": "chat",
-        "pod": "chat-0",
-        "container": "vllm",
-        "node": "n1",
-        "workload": "chat",
-        "team": "search",
-    }
-    groups = [{"targets": ["10.0.0.7:8000"], "labels": {**said_by_list, "__meta_x": "y"}}, {"targets": ["10.0.0.8:1"]}]
-    defaults = Target("", "", identity=Identity("prod", region="eu", labels=(("team", "ops"), ("tier", "gold"))))
-    with serving(listing(groups), defaults=defaults) as (_, section):
-        found = section.after_asking()
-        assert (found.problems, found.warnings) == ((), ())
-        first, second = found.targets or ()
-        own = (("team", "search"), ("tier", "gold"))
-        assert first.identity == Identity("chat", "chat-0", "", "vllm", "chat", region="eu", labels=own)
-        assert (first.name, first.nodes) == ("chat/chat-0:8000", ("n1",))
-        assert (second.name, second.identity) == ("10.0.0.8:1", defaults.identity)
-
-
-def test_labels_that_a_target_cannot_have_are_left_out_and_named_once() -> None:
-    labels = {"team": "x", "job": "vllm", **{f"__{number:03}": "x" for number in range(40)}}
-    groups = [{"targets": [f"10.0.0.{number}:1"], "labels": labels} for number in (7, 8)]
-    with serving(listing(groups)) as (_, section):
-        found = section.after_asking()
-        assert [target.identity.labels for target in found.targets or ()] == [(("team", "x"),)] * 2
-        assert len(found.warnings) == 20
-        said_of_one = (
-            'the label "__000" is left out: labels that begin with __ are Prometheus\' own. Choose another name.'
-        )
-        assert found.warnings[0] == f"{found.name}: {said_of_one}"
 
 
 FAULTS = {
@@ -202,24 +166,8 @@ def test_nothing_listens() -> None:
     assert problem.fix == "Until it answers, it has no targets so far."
 
 
-def addresses(count: int) -> list[str]:
-    return [f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}:80" for number in range(count)]
-
-
-@pytest.mark.parametrize("most", keep_quick([1000, MOST_KNOWN_TARGETS], lambda most: most == 1000))
-def test_as_many_targets_as_can_be_known_are_kept(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listed, "MOST_KNOWN_TARGETS", most)
-    beyond = most // 5
-    part = json.dumps([{"targets": addresses(most + beyond)}], separators=(",", ":")).encode()
-    with serving(answers.page(part, JSON)) as (_, section):
-        found = section.after_asking()
-    assert found.targets is not None
-    assert len(found.targets) == most
-    assert said(found) == [f"{beyond:,} targets beyond {most:,} are left out. Split the fleet."]
-
-
 def test_a_million_targets_are_refused_by_size() -> None:
-    million = addresses(1_000_000)
+    million = [f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}:80" for number in range(1_000_000)]
     body = json.dumps([{"targets": million}], separators=(",", ":")).encode()
     with serving(answers.page(body, JSON)) as (_, section):
         assert "the body exceeds 4194304 bytes" in said(section.after_asking())[0]
@@ -249,14 +197,15 @@ def test_no_label_leads_beyond_the_allowed_hosts() -> None:
     with serving(listing([group])) as (server, section):
         found = section.after_asking()
         assert found.targets is None or {target.url for target in found.targets} <= {"https://10.0.0.7:1"}
-        for address in (
+        evil = (
             "10.0.0.7@evil:1",
             "evil:1/10.0.0.7:1",
             "10.0.0.7:1#@evil:2",
             "10.0.0.7:1?x",
             "[::1]:1",
             "evil\\@10.0.0.7:1",
-        ):
+        )
+        for address in evil:
             server.behave("/targets", listing([{"targets": [address]}]))
             found = section.after_asking()
             assert all(target.url == "https://10.0.0.7:1" for target in found.targets or ())
