@@ -13,7 +13,16 @@ from llm_serving_exporter.discovery.kubernetes.objects import NodeRecord
 from llm_serving_exporter.discovery.kubernetes.targets import is_kept
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Identity, Role, Target, WaitingPod
-from tests.support.builders.discovered_pods import Pod, find_all, gpus, plain_pod, record, section, targets_of
+from tests.support.builders.discovered_pods import (
+    Pod,
+    container,
+    find_all,
+    gpus,
+    plain_pod,
+    record,
+    section,
+    targets_of,
+)
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 
@@ -181,28 +190,26 @@ def port(number: int, name: str = "", protocol: str = "TCP") -> dict[str, Any]:
 
 
 def test_an_engine_is_the_container_with_gpus() -> None:
-    proxy = {"name": "front", "ports": [port(80, "http")]}
-    engine = {"name": "e", "ports": [port(8000)], "resources": gpus(1)}
+    proxy = container("front", (80, "http"))
+    engine = container("e", 8000, gpu=1)
     assert chosen(proxy, engine) == "e http 8000"
 
 
 def test_without_gpus_it_is_the_one_with_a_usual_port_and_never_a_known_sidecar() -> None:
-    proxy = {"name": "istio-proxy", "ports": [port(15090, "metrics")]}
-    first, second = {"name": "x", "ports": [port(1)]}, {"name": "y", "ports": [port(2, "metrics")]}
+    proxy = container("istio-proxy", (15090, "metrics"))
+    first, second = container("x", 1), container("y", (2, "metrics"))
     assert chosen(proxy, first, second) == "y http 2"
     assert chosen(proxy, first) == "x http 1"
 
 
 def test_an_engine_may_be_a_native_sidecar() -> None:
     engine = {"name": "e", "ports": [port(8000)], "resources": gpus(1), "restartPolicy": "Always"}
-    once = {"name": "download", "ports": [port(7)], "resources": gpus(1)}
+    once = container("download", 7, gpu=1)
     assert chosen({"name": "job"}, initContainers=[once, engine]) == "e http 8000"
 
 
 def test_the_container_that_kubectl_takes_by_default() -> None:
-    pod = annotated(
-        plain_pod(containers=[{"name": "a", "ports": [port(1, "http")]}, {"name": "b", "ports": [port(2)]}])
-    )
+    pod = annotated(plain_pod(containers=[container("a", (1, "http")), container("b", 2)]))
     pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"] = "b"
     assert only(pod).identity.container == "b"
 
@@ -232,14 +239,14 @@ def test_which_port_has_the_page(container: dict[str, Any], expected: str) -> No
 
 
 def test_the_usual_port_of_a_stack_comes_before_names_of_ports_that_serve() -> None:
-    triton = {"name": "t", "ports": [port(8000, "http"), port(8001, "grpc"), port(8002)], "resources": gpus(1)}
+    triton = container("t", (8000, "http"), (8001, "grpc"), 8002, gpu=1)
     assert chosen(triton, labels={"app.kubernetes.io/name": "triton"}) == "t http 8002"
     assert chosen(triton) == "t http 8000"
 
 
 def test_a_name_of_a_port_that_two_containers_have_is_the_engines() -> None:
-    helper = {"name": "helper", "ports": [port(9090, "http-metrics")]}
-    engine = {"name": "e", "ports": [port(8000, "http-metrics")], "resources": gpus(1)}
+    helper = container("helper", (9090, "http-metrics"))
+    engine = container("e", (8000, "http-metrics"), gpu=1)
     target = only(annotated(plain_pod(containers=[helper, engine]), port="http-metrics"))
     assert (target.identity.container, target.name) == ("e", "llm/chat-7d9-x2:8000")
     # one that only the other has is its
@@ -250,17 +257,14 @@ def test_a_name_of_a_port_that_two_containers_have_is_the_engines() -> None:
 
 
 def test_an_engine_may_be_called_as_a_sidecar_usually_is() -> None:
-    assert (
-        chosen({"name": "agent", "ports": [port(8000)], "resources": gpus(1)}, {"name": "x", "ports": [port(1)]})
-        == "agent http 8000"
-    )
-    assert chosen({"name": "agent", "ports": [port(8000)]}) == "agent http 8000"
+    assert chosen(container("agent", 8000, gpu=1), container("x", 1)) == "agent http 8000"
+    assert chosen(container("agent", 8000)) == "agent http 8000"
     # nobody says that this one is an engine
-    assert targets_of([plain_pod(labels={"app": "vllm"}, containers=[{"name": "nginx", "ports": [port(80)]}])]) == []
+    assert targets_of([plain_pod(labels={"app": "vllm"}, containers=[container("nginx", 80)])]) == []
 
 
 def test_engines_that_share_a_container_do_not_claim_its_gpus_twice() -> None:
-    engine = {"name": "e", "ports": [port(8000)], "resources": gpus(2)}
+    engine = container("e", 8000, gpu=2)
     both = targets_of([annotated(plain_pod(containers=[engine]), port="8000,8001")])
     assert [(target.name, target.gpu_count) for target in both] == [
         ("llm/chat-7d9-x2:8000", None),

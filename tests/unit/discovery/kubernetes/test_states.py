@@ -8,7 +8,7 @@ from typing import Any
 from llm_serving_exporter.discovery.kubernetes.section import StateBook
 from llm_serving_exporter.discovery.kubernetes.targets import Group, GroupBook, find_membership, select_members
 from llm_serving_exporter.model.target import PodFault, PodState
-from tests.support.builders.discovered_pods import Pod, find_all, gpus, plain_pod, record, targets_of
+from tests.support.builders.discovered_pods import Pod, container, find_all, plain_pod, record, targets_of
 from tests.support.builders.pods import (
     crash_loop_status,
     fixture_pods,
@@ -247,7 +247,7 @@ def grove(name: str, index: str, role: str, number: str = "") -> Pod:
         "grove.io/podclique": f"d-0-decode-{index}-decode-{role}",
         **({"grove.io/podclique-pod-index": number} if number else {}),
     }
-    engine = {"name": "main", "ports": [{"containerPort": 9090, "name": "system"}], "resources": gpus(8)}
+    engine = container("main", (9090, "system"), gpu=8)
     pod = plain_pod(name, labels=labels, address=f"10.0.0.{len(name)}", containers=[engine])
     return {**pod, "spec": {**pod["spec"], "nodeName": f"node-of-{name}"}}
 
