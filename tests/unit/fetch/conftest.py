@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -55,6 +56,18 @@ def make_client() -> Iterator[MakeClient]:
     yield make
     for client in made:
         client.close()
+
+
+@pytest.fixture
+def client_of(make_client: MakeClient) -> Callable[..., Any]:
+    """with client_of(behaviour, tls=None, clocks={}, **settings) as (server, client): a server that behaves so, and a client of it."""
+
+    @contextmanager
+    def serve(behaviour: Behaviour, *, tls: ssl.SSLContext | None = None, **settings: Any) -> Iterator[Any]:
+        with FaultServer(behaviour, tls=tls) as server:
+            yield server, make_client(server.url, **settings)
+
+    return serve
 
 
 class Once:

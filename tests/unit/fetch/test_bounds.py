@@ -23,7 +23,6 @@ from tests.support.servers.faultbehaviours import (
     raw,
     silent,
 )
-from tests.support.servers.faultserver import FaultServer
 
 CAP = 1 << 20
 BODY = b"up 1\n" * 100
@@ -100,9 +99,8 @@ def test_tls_handshake_counts_into_the_deadline(make_client):
     assert "TLS handshake" in got.detail
 
 
-def test_next_attempt_after_a_timeout_starts_afresh(make_client):
-    with FaultServer({"/metrics": silent()}) as server:
-        client = make_client(server.url, timeout_seconds=2.0)
+def test_next_attempt_after_a_timeout_starts_afresh(client_of):
+    with client_of({"/metrics": silent()}, timeout_seconds=2.0) as (server, client):
         assert client.refusal().reason is FailureReason.TIMEOUT
         server.behave("/metrics", page(BODY))
         client.page()

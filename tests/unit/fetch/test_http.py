@@ -62,9 +62,8 @@ def test_times_come_from_the_injected_clocks(once):
     assert (got.received_unix_seconds, got.received_monotonic_seconds) == (1.7e9, 101.0)
 
 
-def test_connection_is_kept_alive(make_client):
-    with FaultServer(page(BODY)) as server:
-        client = make_client(server.url)
+def test_connection_is_kept_alive(client_of):
+    with client_of(page(BODY)) as (server, client):
         for _ in range(5):
             client.page()
         assert len(server.requests) == 5
@@ -72,27 +71,24 @@ def test_connection_is_kept_alive(make_client):
 
 
 @pytest.mark.parametrize("behaviour", [page(BODY, keep=False), page(BODY, framing="close")], ids=["close", "http-1.0"])
-def test_announced_close_is_honoured(make_client, behaviour):
-    with FaultServer(behaviour) as server:
-        client = make_client(server.url)
+def test_announced_close_is_honoured(client_of, behaviour):
+    with client_of(behaviour) as (server, client):
         client.page()
         server.wait_until_idle()
         client.page()
         assert server.connections == 2
 
 
-def test_announced_close_is_honoured_before_the_server_gets_to_it(make_client):
+def test_announced_close_is_honoured_before_the_server_gets_to_it(client_of):
     lingering = raw(head(200, TEXT, "Content-Length: 5", "Connection: close") + b"up 1\n", keep=True)
-    with FaultServer(lingering) as server:
-        client = make_client(server.url)
+    with client_of(lingering) as (server, client):
         client.page()
         client.page()
         assert server.connections == 2
 
 
-def test_connection_closed_while_idle_is_opened_again(make_client):
-    with FaultServer(closes_idle(BODY)) as server:
-        client = make_client(server.url)
+def test_connection_closed_while_idle_is_opened_again(client_of):
+    with client_of(closes_idle(BODY)) as (server, client):
         for expected in (1, 2, 3):
             client.page()
             server.wait_until_idle()  # the close has reached the client
@@ -100,9 +96,8 @@ def test_connection_closed_while_idle_is_opened_again(make_client):
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_kept_connection_that_dies_before_the_first_byte_is_opened_again_once(make_client, reset):
-    with FaultServer({"/metrics": first_only(page(BODY), then=hang_up(reset=reset))}) as server:
-        client = make_client(server.url)
+def test_kept_connection_that_dies_before_the_first_byte_is_opened_again_once(client_of, reset):
+    with client_of({"/metrics": first_only(page(BODY), then=hang_up(reset=reset))}) as (server, client):
         client.page()
         client.page()
         assert server.connections == 2
@@ -115,17 +110,15 @@ def test_kept_connection_that_dies_before_the_first_byte_is_opened_again_once(ma
 
 
 @pytest.mark.parametrize("then", [truncated(BODY, 10), raw(head(200, TEXT)[:-4])], ids=["body", "headers"])
-def test_kept_connection_that_dies_after_the_first_byte_is_not_asked_again(make_client, then):
-    with FaultServer(first_only(page(BODY), then=then)) as server:
-        client = make_client(server.url)
+def test_kept_connection_that_dies_after_the_first_byte_is_not_asked_again(client_of, then):
+    with client_of(first_only(page(BODY), then=then)) as (server, client):
         client.page()
         assert client.refusal().reason is FailureReason.CLOSED
         assert len(server.requests) == 2
 
 
-def test_kept_connection_that_stays_silent_is_not_opened_again(make_client):
-    with FaultServer({"/metrics": page(BODY)}) as server:
-        client = make_client(server.url, timeout_seconds=0.3)
+def test_kept_connection_that_stays_silent_is_not_opened_again(client_of):
+    with client_of({"/metrics": page(BODY)}, timeout_seconds=0.3) as (server, client):
         client.page()
         server.behave("/metrics", silent())
         refused = client.refusal()
@@ -140,34 +133,33 @@ def test_fresh_connection_that_dies_is_not_opened_again(once):
     assert once.connections == 2
 
 
-def test_second_attempt_shares_the_deadline(make_client):
+def test_second_attempt_shares_the_deadline(client_of):
     late = [0.0]
 
     def hang_up_late(exchange):
         late[0] = 1000.0  # the client's clock, when it sees the connection end
         return False
 
-    with FaultServer(first_only(page(BODY), then=hang_up_late)) as server:
-        client = make_client(server.url, {"monotonic": lambda: time.monotonic() + late[0]})
+    with client_of(
+        first_only(page(BODY), then=hang_up_late), clocks={"monotonic": lambda: time.monotonic() + late[0]}
+    ) as (server, client):
         client.page()
         assert client.refusal().reason is FailureReason.TIMEOUT
         assert server.connections == 1
 
 
-def test_answer_nobody_asked_for_is_not_taken_for_the_next_one(make_client):
+def test_answer_nobody_asked_for_is_not_taken_for_the_next_one(client_of):
     one = head(200, TEXT, "Content-Length: 6") + b"old 1\n"
     # Beyond the client's read buffer, so that the second answer is still in the socket.
     two = head(200, TEXT, f"Content-Length: {200_000}") + b"x" * 200_000
-    with FaultServer({"/metrics": raw(one + two, keep=True)}) as server:
-        client = make_client(server.url)
+    with client_of({"/metrics": raw(one + two, keep=True)}) as (server, client):
         assert client.page().body == b"old 1\n"
         server.behave("/metrics", page(b"new 1\n"))
         assert client.page().body == b"new 1\n"
 
 
-def test_any_failure_closes_the_connection(make_client):
-    with FaultServer({"/metrics": page(BODY), "/gone": status(500, b"oops")}) as server:
-        client = make_client(server.url)
+def test_any_failure_closes_the_connection(client_of):
+    with client_of({"/metrics": page(BODY), "/gone": status(500, b"oops")}) as (server, client):
         client.page()
         client.refusal("/gone")
         server.wait_until_idle()
@@ -175,9 +167,8 @@ def test_any_failure_closes_the_connection(make_client):
         assert server.connections == 2
 
 
-def test_close_may_be_called_twice_and_the_client_used_again(make_client):
-    with FaultServer(page(BODY)) as server:
-        client = make_client(server.url)
+def test_close_may_be_called_twice_and_the_client_used_again(client_of):
+    with client_of(page(BODY)) as (_server, client):
         client.close()
         client.page()
         client.close()
@@ -185,11 +176,10 @@ def test_close_may_be_called_twice_and_the_client_used_again(make_client):
         client.page()
 
 
-@check_rows("code", [301, 302, 303, 307, 308], shared=["make_client"])
-def test_redirect_within_the_server_is_followed_on_the_same_connection(make_client, code):
+@check_rows("code", [301, 302, 303, 307, 308], shared=["client_of"])
+def test_redirect_within_the_server_is_followed_on_the_same_connection(client_of, code):
     routes = {"/metrics": redirect("/metrics/?a=1", code, b"moved"), "/metrics/": page(BODY)}
-    with FaultServer(routes) as server:
-        client = make_client(server.url, headers=(("X-Key", "secret"),))
+    with client_of(routes, headers=(("X-Key", "secret"),)) as (server, client):
         client.page()
         assert [request.target for request in server.requests] == ["/metrics", "/metrics/?a=1"]
         assert all(request.headers["x-key"] == "secret" for request in server.requests)
@@ -216,10 +206,9 @@ def test_redirect_may_be_absolute_or_relative(make_client, location):
         make_client(server.url).page("/here")
 
 
-def test_three_redirects_are_followed_and_no_more(make_client):
+def test_three_redirects_are_followed_and_no_more(client_of):
     hops = {f"/{n}": redirect(f"/{n + 1}") for n in range(4)}
-    with FaultServer({**hops, "/4": page(BODY)}) as server:
-        client = make_client(server.url)
+    with client_of({**hops, "/4": page(BODY)}) as (_server, client):
         client.page("/1")
         refused = client.refusal("/0")
         assert (refused.reason, refused.status) == (FailureReason.REDIRECT, 302)
@@ -275,9 +264,8 @@ def test_proxy_variables_are_ignored(once, monkeypatch):
     once.page(page(BODY))
 
 
-def test_json_answer(make_client):
-    with FaultServer({"/version": page(b'{"version": "0.32.0"}', "application/json")}) as server:
-        client = make_client(server.url)
+def test_json_answer(client_of):
+    with client_of({"/version": page(b'{"version": "0.32.0"}', "application/json")}) as (server, client):
         assert client.get_json("/version") == JsonAnswer({"version": "0.32.0"}, 200)
         assert server.requests[0].headers["accept"] == "application/json"
 
