@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,28 +35,17 @@ def read(source: KubeletSource) -> KubeletReadings:
     return readings
 
 
-@pytest.fixture
-def kubelet(path: Path) -> Iterator[StubKubelet]:
-    with StubKubelet(path) as running:
-        yield running
-
-
-@pytest.fixture
-def source(kubelet: StubKubelet) -> Iterator[KubeletSource]:
-    with closing(KubeletSource(str(kubelet.path))) as made:
-        yield made
-
-
 def reason(source: KubeletSource) -> FailureReason | None:
     return read(source).attempt.reason
 
 
-def test_a_container_has_what_the_kubelet_gave_it(kubelet: StubKubelet, source: KubeletSource) -> None:
-    kubelet.give("serving", "vllm-0", "vllm", GPU, [f"{UUID}::0", f"{UUID}::1"])
-    kubelet.give("serving", "vllm-0", "proxy")
-    kubelet.claim("serving", "sgl-0", "sgl", "gpu.nvidia.com", "node-a", "gpu-3", ["nvidia.com/gpu=gpu3"])
-    kubelet.there[GPU] = [f"{UUID}::{n}" for n in range(4)]
-    found = read(source)
+def test_a_container_has_what_the_kubelet_gave_it(path: Path) -> None:
+    with StubKubelet(path) as kubelet, closing(KubeletSource(str(path))) as source:
+        kubelet.give("serving", "vllm-0", "vllm", GPU, [f"{UUID}::0", f"{UUID}::1"])
+        kubelet.give("serving", "vllm-0", "proxy")
+        kubelet.claim("serving", "sgl-0", "sgl", "gpu.nvidia.com", "node-a", "gpu-3", ["nvidia.com/gpu=gpu3"])
+        kubelet.there[GPU] = [f"{UUID}::{n}" for n in range(4)]
+        found = read(source)
     assert found.attempt.ok
     assert found.containers == (
         ContainerGrants("serving", "vllm-0", "vllm", (DeviceGrant(GPU, f"{UUID}::0"), DeviceGrant(GPU, f"{UUID}::1"))),
@@ -69,14 +57,15 @@ def test_a_container_has_what_the_kubelet_gave_it(kubelet: StubKubelet, source: 
     assert found.allocatable == tuple(DeviceGrant(GPU, f"{UUID}::{n}") for n in range(4))
 
 
-def test_fields_that_are_not_needed_are_passed_over(kubelet: StubKubelet, source: KubeletSource) -> None:
+def test_fields_that_are_not_needed_are_passed_over(path: Path) -> None:
     """As a kubelet writes it: a device with its NUMA node, the container's CPUs and memory, and a field of a release to come."""
     device = b"\x0a\x0envidia.com/gpu" + b"\x12\x05GPU-x" + b"\x1a\x06\x0a\x04\x08\x01\x10\x02"
     more = b"\x1a\x02\x04\x05" + b"\x22\x06\x0a\x04hugi" + b"\x9a\x06\x01z"
     container = b"\x0a\x04vllm" + b"\x12" + bytes([len(device)]) + device + more
     pod = b"\x0a\x01p\x12\x01n" + b"\x1a" + bytes([len(container)]) + container
-    kubelet.raw = b"\x0a" + bytes([len(pod)]) + pod
-    found = read(source)
+    with StubKubelet(path) as kubelet, closing(KubeletSource(str(path))) as source:
+        kubelet.raw = b"\x0a" + bytes([len(pod)]) + pod
+        found = read(source)
     assert found.containers == (ContainerGrants("n", "p", "vllm", (DeviceGrant("nvidia.com/gpu", "GPU-x"),)),)
 
 
@@ -116,25 +105,23 @@ def test_a_socket_that_is_replaced_while_the_old_kubelet_still_answers(path: Pat
         (grpc.StatusCode.RESOURCE_EXHAUSTED, FailureReason.KUBELET),
     ],
 )
-def test_a_refusal_is_a_reason_and_passes(
-    kubelet: StubKubelet, source: KubeletSource, code: grpc.StatusCode, expected: FailureReason
-) -> None:
-    kubelet.refusal = code
-    found = read(source)
-    assert (found.attempt.reason, found.containers) == (expected, ())
-    assert "the test says so" in found.attempt.detail
-    kubelet.refusal = None
-    assert reason(source) is None
+def test_a_refusal_is_a_reason_and_passes(path: Path, code: grpc.StatusCode, expected: FailureReason) -> None:
+    with StubKubelet(path) as kubelet, closing(KubeletSource(str(path))) as source:
+        kubelet.refusal = code
+        found = read(source)
+        assert (found.attempt.reason, found.containers) == (expected, ())
+        assert "the test says so" in found.attempt.detail
+        kubelet.refusal = None
+        assert reason(source) is None
 
 
-def test_an_answer_is_bounded_and_must_be_one(
-    kubelet: StubKubelet, source: KubeletSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_is_bounded_and_must_be_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWER_BYTES_MAX", 1000)
-    kubelet.raw = b"\0" * 2000
-    assert reason(source) is FailureReason.TOO_LARGE
-    kubelet.raw = b"\xff" * 50
-    assert reason(source) is FailureReason.PROTOCOL
+    with StubKubelet(path) as kubelet, closing(KubeletSource(str(path))) as source:
+        kubelet.raw = b"\0" * 2000
+        assert reason(source) is FailureReason.TOO_LARGE
+        kubelet.raw = b"\xff" * 50
+        assert reason(source) is FailureReason.PROTOCOL
 
 
 def test_a_kubelet_that_does_not_say_what_there_is_still_says_who_has_what(path: Path) -> None:
