@@ -132,7 +132,7 @@ def read_instances_max(device: Device) -> int | None:
 
 
 def find_occupied_slots(nvml: Nvml, parent: Any, instances_max: int | None) -> Iterator[tuple[Any, str]]:
-    """The instances that exist now: the handle, valid for this pass, and a UUID "MIG-…", which each configuration of the card makes anew.
+    """The instances that exist now: the handle, valid for this pass, and the UUID "MIG-…", another after each configuration of the card.
 
     A slot that NVML refuses is left out. Raises NvmlCallError where the GPU or the session is gone.
     """
