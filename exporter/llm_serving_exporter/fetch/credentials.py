@@ -7,7 +7,7 @@ import os
 import re
 import ssl
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from stat import S_ISREG
 
 from llm_serving_exporter.errors import ConfigError, Problem
@@ -89,18 +89,12 @@ class _FileSecret:
         return _check_secret(value.rstrip("\r\n"), where)
 
 
-class _EnvSecret:
+def _read_variable(name: str, where: str) -> str:
     """The secret in an environment variable, without a trailing newline."""
-
-    def __init__(self, name: str, where: str) -> None:
-        self._name = name
-        self._where = where
-
-    def __call__(self) -> str:
-        value = os.environ.get(self._name)
-        if value is None:
-            raise ScrapeError(FailureReason.CREDENTIALS, f"{self._where} is not set in this process's environment")
-        return _check_secret(value.rstrip("\r\n"), self._where)
+    value = os.environ.get(name)
+    if value is None:
+        raise ScrapeError(FailureReason.CREDENTIALS, f"{where} is not set in this process's environment")
+    return _check_secret(value.rstrip("\r\n"), where)
 
 
 def _check_secret(value: str, where: str) -> str:
@@ -116,7 +110,7 @@ def _make_secret_field(name: str, what: str, secret: Secret, render: Callable[[s
         return _Field(name, f"{what} file {secret.file}", _FileSecret(secret.file, what), render)
     if secret.env is not None and secret.file is None:
         where = f"{what} variable {secret.env}"
-        return _Field(name, where, _EnvSecret(secret.env, where), render)
+        return _Field(name, where, partial(_read_variable, secret.env, where), render)
     raise _config_error(what, "a secret needs exactly one of file and env", "Set one of the two.")
 
 

@@ -167,7 +167,7 @@ _NODE_RIGHTS = "Give its service account list and watch on nodes by a ClusterRol
 
 
 # what the targets of a pod follow from: the pod, its group, its node, the places of all nodes of the group, what else decides
-_LookedAt = tuple[PodRecord, Group | None, NodeRecord | None, tuple[tuple[str, NodePlace], ...], Surroundings]
+_Inputs = tuple[PodRecord, Group | None, NodeRecord | None, tuple[tuple[str, NodePlace], ...], Surroundings]
 
 
 class SectionPods:
@@ -202,7 +202,7 @@ class SectionPods:
         # the revisions at the last reading; None before it
         self._seen: tuple[int, ...] | None = None
         # by uid of the pod, so that what has not changed is not worked out again
-        self._known: dict[str, tuple[_LookedAt, FoundPod]] = {}
+        self._known: dict[str, tuple[_Inputs, FoundPod]] = {}
         self._states, self._groups = StateBook(section.loading_limit_seconds), GroupBook()
         # the most alike first
         for other in sorted(earlier, key=lambda other: not self._looks_at_the_same(other)):
@@ -356,9 +356,9 @@ class SectionPods:
     ) -> FoundPod:
         group, node, known = self._find_group(pod, groups), nodes.get(pod.node), self._known.get(pod.uid)
         places = list_node_places(pod, group, nodes)
-        looked_at = (pod, group, node, places, around)
-        if known is None or known[0] != looked_at:
-            known = self._known[pod.uid] = looked_at, find_targets(pod, group, node, around, places)
+        inputs = (pod, group, node, places, around)
+        if known is None or known[0] != inputs:
+            known = self._known[pod.uid] = inputs, find_targets(pod, group, node, around, places)
         return known[1]
 
     def _note_states(

@@ -144,13 +144,13 @@ class Membership(Struct, frozen=True):
 def find_membership(pod: PodRecord) -> Membership | None:
     """The group of a pod; None for one that stands alone, or wants to be a target of its own although it is no leader."""
     labels = pod.labels
-    for kind, (names, place, of_member, of_leader) in _KINDS.items():
-        said = labels.get(place, "")
-        if not all(labels.get(name) for name in names) or not of_member.fullmatch(said):
+    for kind, (names, place_label, of_member, of_leader) in _KINDS.items():
+        place = labels.get(place_label, "")
+        if not all(labels.get(name) for name in names) or not of_member.fullmatch(place):
             continue
         if kind == RAY_CLUSTER and RAY_SERVE in labels:
             continue
-        leads = of_leader.fullmatch(said) is not None
+        leads = of_leader.fullmatch(place) is not None
         if not leads and read_scrape(pod.annotations):
             return None
         number = _read_whole(labels.get(GROVE_POD_INDEX, ""))
