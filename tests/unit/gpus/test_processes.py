@@ -27,6 +27,7 @@ from llm_serving_exporter.gpus.processes import (
     read_listener_commands,
 )
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuProcess, GpuReading, MigInstance
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Identity, Target
 from llm_serving_exporter.settings.kinds import parse_url
 from tests.support.builders.configuration import load_flags
@@ -270,39 +271,42 @@ def gpu(name: str, *pids: int, **more: object) -> GpuReading:
     return GpuReading(GpuIdentity(name, 0, ""), processes=tuple(GpuProcess(pid, None) for pid in pids), **more)
 
 
+def cut(number: int, card: str = "GPU-1") -> GpuReading:
+    return GpuReading(GpuIdentity(f"MIG-{number}", 0, "", mig=MigInstance(number, 0, "", card, 1, 8)), processes=())
+
+
+BOTH, SILENT = (gpu("GPU-1"), gpu("GPU-2")), GpuReading(GpuIdentity("GPU-2", 1, ""))
+
+
+@check_rows(
+    ("gpus", "node_gpus", "why"),
+    [
+        (BOTH, None, ""),
+        (BOTH, 2, ""),
+        # a container that is given some of the node's GPUs does not see who uses the others
+        (BOTH, 8, "this container sees 2 of the node's 8 GPUs: set gpus, or give it all (NVIDIA_VISIBLE_DEVICES=all)"),
+        # a GPU without a process list hides its users; one that is lost runs nothing; one in MIG mode is seen by its instances
+        ((gpu("GPU-1"), SILENT), None, "the driver does not list the processes of 1 of the 2 GPUs here: set gpus"),
+        ((gpu("GPU-1"), replace(SILENT, lost=True)), None, ""),
+        ((SILENT, cut(1, "GPU-2")), None, ""),
+        # two instances of one card are one
+        ((cut(1), cut(2)), 1, ""),
+        ((cut(1), cut(2)), 2, "this container sees 1 of the node's 2 GPUs: set gpus, or give it all (NVIDIA_VISIBLE_DEVICES=all)"),
+    ],
+)  # fmt: skip
+def test_why_not_every_process_is_seen(
+    tmp_path: Path, gpus: tuple[GpuReading, ...], node_gpus: int | None, why: str
+) -> None:
+    assert explain_blindness(gpus, write_proc_folder(tmp_path), node_gpus) == why
+
+
 def test_every_process_is_seen_only_in_the_first_pid_namespace(tmp_path: Path) -> None:
     host, own = write_proc_folder(tmp_path / "host"), write_proc_folder(tmp_path / "own", namespace=OWN_PID_NAMESPACE)
-    assert is_in_first_pid_namespace(host)
-    assert not is_in_first_pid_namespace(own)
-    assert not is_in_first_pid_namespace(tmp_path / "missing")
-    cards = (gpu("GPU-1"), gpu("GPU-2"))
-    assert explain_blindness(cards, host) == ""
-    assert "PID namespace of its own" in explain_blindness(cards, own)
-    assert "hostPID" in explain_blindness(cards, own)
-
-
-def test_a_gpu_without_a_process_list_hides_its_users(tmp_path: Path) -> None:
-    host = write_proc_folder(tmp_path)
-    silent = GpuReading(GpuIdentity("GPU-2", 1, ""))
-    assert "1 of the 2 GPUs" in explain_blindness((gpu("GPU-1"), silent), host)
-    # one that is lost runs nothing; one in MIG mode is seen by its instances
-    assert explain_blindness((gpu("GPU-1"), GpuReading(GpuIdentity("GPU-2", 1, ""), lost=True)), host) == ""
-    cut = GpuReading(GpuIdentity("MIG-1", 1, "", mig=MigInstance(1, 0, "", "GPU-2", 1, 8)), processes=())
-    assert explain_blindness((silent, cut), host) == ""
-
-
-def test_a_container_that_is_given_some_of_the_nodes_gpus_does_not_see_who_uses_the_others(tmp_path: Path) -> None:
-    host = write_proc_folder(tmp_path / "host")
-    cards = (gpu("GPU-1"), gpu("GPU-2"))
-    assert "sees 2 of the node's 8 GPUs" in explain_blindness(cards, host, 8)
-    assert explain_blindness(cards, host, 2) == explain_blindness(cards, host, None) == ""
-    # two instances of one card are one
-    cut = [
-        GpuReading(GpuIdentity(f"MIG-{slot}", 0, "", mig=MigInstance(slot, 0, "", "GPU-1", 1, 8)), processes=())
-        for slot in (1, 2)
-    ]
-    assert "sees 1 of the node's 2 GPUs" in explain_blindness(cut, host, 2)
-    assert explain_blindness(cut, host, 1) == ""
+    found = [is_in_first_pid_namespace(folder) for folder in (host, own, tmp_path / "missing")]
+    assert found == [True, False, False]
+    assert explain_blindness(BOTH, own) == (
+        "the exporter is in a PID namespace of its own and does not see who uses the GPUs: set gpus, or give it the host's (hostPID)"
+    )
 
 
 def test_pids_of_the_host_are_not_taken_for_those_of_a_namespace_of_its_own(tmp_path: Path) -> None:
