@@ -226,22 +226,6 @@ def test_it_ends_with_clients_still_connected(behaviour):
             stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS))
 
 
-def test_it_records_what_it_was_asked():
-    with FaultServer({"/a": fault.page(b"up 1\n")}) as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS) as client:
-            client.sendall(b"GET /a?b=c HTTP/1.1\r\nX-One: 1\r\n\r\nGET /none HTTP/1.1\r\n\r\n")
-            client.shutdown(socket.SHUT_WR)
-            answer = b""
-            while data := client.recv(4096):
-                answer += data
-        first, second = server.requests
-    assert answer.startswith(b"HTTP/1.1 200 Reason\r\n")
-    assert b"HTTP/1.1 404 Reason\r\n" in answer
-    assert (first.method, first.target, first.path, first.headers) == ("GET", "/a?b=c", "/a", {"x-one": "1"})
-    assert second.path == "/none"
-    assert server.connections == 1
-
-
 # --- whatever a server sends, the answer is a Page or a Refusal, never an exception ---
 
 
