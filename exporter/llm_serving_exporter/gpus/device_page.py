@@ -1,4 +1,8 @@
-"""A device exporter's page -> readings of GPUs, as NVML gives them. Pure. Which exporter it is, its samples say: `recognise`."""
+"""A device exporter's page -> readings of GPUs, as NVML gives them. Pure. Which exporter it is, its samples say: `recognise`.
+
+One table an exporter: which samples feed which field, in which unit, and what each of its values that are no reading looks like. What is
+said here of a field holds for all of them, and for dcgm-exporter's page (`gpus.dcgm`).
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,6 @@ from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.sample import Samples, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence
-
-# --- How the page of a device exporter is read: by a table of its samples, as the pages of runtimes are. Pure.
-#
-# One table an exporter (dcgm.py, amd.py, gaudi.py): which samples feed which field, in which unit, and what each of its values that are no
-# reading looks like. What is said here of a field holds for all of them.
-
 
 # a node has at most 16 GPUs of 8 parts; a page with more is a federation, of which this many are kept
 MOST_GPUS = 4096

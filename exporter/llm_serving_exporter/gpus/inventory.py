@@ -10,9 +10,6 @@ from llm_serving_exporter.gpus.calls import Device, Nvml, NvmlCallError
 from llm_serving_exporter.model.gpu import GpuIdentity, MigInstance
 from llm_serving_exporter.model.record import replace
 
-# --- A device handle -> what the GPU is: what does not change while the driver is loaded.
-
-
 HERTZ_PER_MEGAHERTZ = 1e6
 CLOCK_SM, CLOCK_MEMORY = 1, 2  # nvmlClockType_t
 MEMORY_V2 = 0x02000028  # version word of nvmlMemory_v2_t: version 2, 40 bytes

@@ -146,7 +146,7 @@ STACKS: tuple[Stack, ...] = (
     Stack("KubeAI", {"app.kubernetes.io/managed-by": _one("kubeai"), _NAME: _one("vllm", "infinity")}, f"{_KUBEAI}/engine_vllm.go", ("server",),
           ("http",), port_annotation="model-pod-port", port=8000, model_label="model"),
 
-    # the first pod of a workspace answers for all of them (groups.py)
+    # the first pod of a workspace answers for all of them
     Stack("KAITO's fine-tuning", {"kaito.sh/workspace": ANY, "batch.kubernetes.io/job-name": ANY}, f"{_KAITO}/manifests/manifests.go", is_read=False),
     Stack("KAITO", {"kaito.sh/workspace": ANY}, f"{_KAITO}/inference/preset_inferences.go", port=5000, role_label="kaito.sh/inference-role",
           roles=_PHASES, needs_gpus=True),
