@@ -24,7 +24,7 @@ from llm_serving_exporter.gpus.processes import (
     is_in_first_pid_namespace,
     is_local,
     read_commands,
-    read_listener_commands,
+    read_listener,
 )
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuProcess, GpuReading, MigInstance
 from llm_serving_exporter.model.record import replace
@@ -134,7 +134,7 @@ ARGUMENTS = ("serve", "m", "--max-num-seqs", "96")
 @pytest.mark.process
 def test_the_command_line_of_what_listens():
     with server(*ARGUMENTS) as (port, pid, worker):
-        (words,) = read_listener_commands(port)
+        (words,) = read_listener(Target("a", f"http://127.0.0.1:{port}"))
         assert words[-4:] == ARGUMENTS
         assert read_commands([pid]) == {words}
         (own,) = read_commands([worker])
