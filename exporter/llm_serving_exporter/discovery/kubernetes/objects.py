@@ -397,6 +397,7 @@ def _reduce_container(
     ports = tuple(
         (one.name, one.containerPort) for one in spec.ports or () if one.protocol == "TCP" and one.containerPort
     )
+    words = (*(spec.command or ()), *(spec.args or ()))
     state = (status.state if status else None) or _State()
     last = (status.lastState if status else None) or _State()
     present = next((one for one in (state.running, state.terminated, last.terminated) if one is not None), None)
@@ -404,9 +405,9 @@ def _reduce_container(
         name=spec.name,
         ports=ports[:_MOST_PORTS],
         probes=_list_probes(spec, dict(ports)),
-        port_argument=_find_port_argument(spec),
-        tls_ports=frozenset(_find_tls_ports((*(spec.command or ()), *(spec.args or ())))),
-        arguments=read_arguments((*(spec.command or ()), *(spec.args or ())), RUNTIMES.values()),
+        port_argument=_find_port_argument(words),
+        tls_ports=frozenset(_find_tls_ports(words)),
+        arguments=read_arguments(words, RUNTIMES.values()),
         gpus=_count_gpus(spec.resources),
         is_sidecar=is_sidecar,
         is_ready=status is not None and status.ready,
@@ -426,9 +427,9 @@ def _list_probes(spec: _Container, ports: dict[str, int]) -> tuple[tuple[int, st
     return tuple(schemes.items())
 
 
-def _find_port_argument(spec: _Container) -> int | None:
+def _find_port_argument(words: Sequence[str]) -> int | None:
     """`--port 8000`, `--port=8000`, also inside a shell's command; the last one counts, as for every engine's parser."""
-    ports = _PORT_ARGUMENT.findall(" ".join((*(spec.command or ()), *(spec.args or ()))))
+    ports = _PORT_ARGUMENT.findall(" ".join(words))
     return int(ports[-1]) if ports and 0 < int(ports[-1]) < 65536 else None
 
 

@@ -436,10 +436,6 @@ def list_node_places(
     return tuple((name, _read_place(nodes[name])) for name in _list_nodes(pod, group) if name in nodes)
 
 
-def _find_place(pod: PodRecord, nodes: Mapping[str, NodeRecord]) -> NodePlace:
-    return _read_place(nodes[pod.node]) if pod.node in nodes else NodePlace()
-
-
 def _read_place(node: NodeRecord) -> NodePlace:
     return NodePlace(node.region, node.zone, node.instance_type, node.provider_id)
 
@@ -493,7 +489,7 @@ def list_workers(
             target.model_name or "",
             role,
             worker.uid,
-            _find_place(worker, nodes),
+            _read_place(nodes.get(worker.node, NodeRecord())),
         )
         for worker in group.workers
     ]
