@@ -214,16 +214,13 @@ async def _connect_one(sock: socket.socket, address: tuple[object, ...], seconds
 def _connection_error(where: str, errors: list[OSError]) -> ScrapeError:
     """The most informative failure: a timeout before a refusal, a refusal before an address family that this host lacks."""
     if any(isinstance(error, TimeoutError) for error in errors):
-        return ScrapeError(
-            FailureReason.UNREACHABLE,
-            f"{where} did not accept a connection in time; is the host up, and does a firewall drop the packets?",
-        )
+        detail = f"{where} did not accept a connection in time; is the host up, and does a firewall drop the packets?"
+        return ScrapeError(FailureReason.UNREACHABLE, detail)
     if any(isinstance(error, ConnectionRefusedError) for error in errors):
         return ScrapeError(FailureReason.REFUSED, f"nothing listens on {where}; is the server up and the port right?")
     cause = (errors[-1].strerror or type(errors[-1]).__name__) if errors else "no address"
-    return ScrapeError(
-        FailureReason.UNREACHABLE, f"{where} cannot be reached ({cause}); check the address, routes and firewall"
-    )
+    detail = f"{where} cannot be reached ({cause}); check the address, routes and firewall"
+    return ScrapeError(FailureReason.UNREACHABLE, detail)
 
 
 async def start_tls(
@@ -284,10 +281,8 @@ async def answers_tls(sock: socket.socket, server_name: str, deadline: float, mo
 
 def explain_tls_server(where: str) -> ScrapeError:
     """The failure of a server that speaks TLS and was asked without."""
-    return ScrapeError(
-        FailureReason.SPEAKS_TLS,
-        f"{where} speaks TLS, and is asked by plain HTTP; let the target's url begin with https://",
-    )
+    detail = f"{where} speaks TLS, and is asked by plain HTTP; let the target's url begin with https://"
+    return ScrapeError(FailureReason.SPEAKS_TLS, detail)
 
 
 # what RFC 5280 demands of a certificate, and Python before 3.13 does not check
@@ -296,6 +291,7 @@ _STRICT = re.compile(r"Missing (?:Authority|Subject) Key Identifier|Basic Constr
 
 def explain_tls_failure(where: str, server_name: str, error: Exception) -> ScrapeError:
     """The failure for an error in TLS, with the setting to check."""
+    detail = f"{where} hung up during the TLS handshake; does it speak HTTPS, and does it want a certificate?"
     if isinstance(error, ssl.SSLCertVerificationError):
         cause = quote_first_line(error.verify_message)
         if "mismatch" in cause.lower() or "not valid for" in cause.lower():
@@ -306,16 +302,11 @@ def explain_tls_failure(where: str, server_name: str, error: Exception) -> Scrap
             hint = "issue it again with that, for which Python asks from 3.13 on"
         else:
             hint = "set ca_file to the authority that signed it"
-        return ScrapeError(FailureReason.TLS, f"the certificate of {where} is not trusted ({cause}); {hint}")
-    if isinstance(error, ssl.SSLError):
-        if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
-            return ScrapeError(
-                FailureReason.TLS, f"{where} does not answer in TLS; should the target's url begin with http://?"
-            )
+        detail = f"the certificate of {where} is not trusted ({cause}); {hint}"
+    elif isinstance(error, ssl.SSLError):
         cause = (error.reason or type(error).__name__).replace("_", " ").lower()
         hint = "; set cert_file and key_file to a client certificate that it accepts" if "certificate" in cause else ""
-        return ScrapeError(FailureReason.TLS, f"TLS with {where} failed ({cause}){hint}")
-    return ScrapeError(
-        FailureReason.TLS,
-        f"{where} hung up during the TLS handshake; does it speak HTTPS, and does it want a certificate?",
-    )
+        detail = f"TLS with {where} failed ({cause}){hint}"
+        if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
+            detail = f"{where} does not answer in TLS; should the target's url begin with http://?"
+    return ScrapeError(FailureReason.TLS, detail)
