@@ -167,14 +167,11 @@ async def connect(host: str, port: int, deadline: float, monotonic: Callable[[],
         addresses = await RESOLVER.look_up(host, port, max(0.0, deadline - monotonic()))
     except (OSError, UnicodeError) as error:
         cause = error.strerror if isinstance(error, OSError) and error.strerror else "not a valid host name"
-        raise ScrapeError(
-            FailureReason.DNS,
-            f"the host name {host} does not resolve ({cause}); check the target's url and this host's resolver",
-        ) from error
+        detail = f"the host name {host} does not resolve ({cause}); check the target's url and this host's resolver"
+        raise ScrapeError(FailureReason.DNS, detail) from error
     if addresses is None:
-        raise ScrapeError(
-            FailureReason.DNS, f"nobody said in time what the host name {host} resolves to; check this host's resolver"
-        )
+        detail = f"nobody said in time what the host name {host} resolves to; check this host's resolver"
+        raise ScrapeError(FailureReason.DNS, detail)
     if deadline <= monotonic():
         # nobody was asked, so nothing is known of the host
         raise ScrapeError(FailureReason.TIMEOUT, f"no time was left to connect to {where}")
@@ -185,9 +182,8 @@ async def connect(host: str, port: int, deadline: float, monotonic: Callable[[],
             errors.append(TimeoutError())
             break
         try:
-            return await _connect_one(
-                socket.socket(family, kind, protocol), address, left / (len(addresses) - position)
-            )
+            seconds = left / (len(addresses) - position)
+            return await _connect_one(socket.socket(family, kind, protocol), address, seconds)
         except OSError as error:
             errors.append(error)
     raise _connection_error(where, errors)
@@ -247,10 +243,8 @@ async def start_tls(
     except BaseException as error:
         (tls or sock).close()
         if isinstance(error, TimeoutError):
-            raise ScrapeError(
-                FailureReason.TIMEOUT,
-                f"{where} accepted the connection but did not finish the TLS handshake in time; does it speak HTTPS?",
-            ) from error
+            what = "accepted the connection but did not finish the TLS handshake in time; does it speak HTTPS?"
+            raise ScrapeError(FailureReason.TIMEOUT, f"{where} {what}") from error
         if isinstance(error, OSError | ValueError):
             raise explain_tls_failure(where, server_name, error) from error
         raise

@@ -178,9 +178,8 @@ class HttpClient:
                 raise self._wrong_type_error(content_type, "a metrics page (text/plain)", path)
             body = await self._read_body(response, self._settings.max_body_bytes)
             if not body or body.isspace():
-                raise ScrapeError(
-                    FailureReason.EMPTY, f"the page {_show_path(path)} is empty; is this the metrics path?", 200
-                )
+                detail = f"the page {_show_path(path)} is empty; is this the metrics path?"
+                raise ScrapeError(FailureReason.EMPTY, detail, 200)
             self._speaks_tls = None
             return Page(body, content_type, self._wall(), self._monotonic())
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
@@ -202,9 +201,8 @@ class HttpClient:
             try:
                 return JsonAnswer(json.loads(body), 200)
             except (ValueError, RecursionError) as error:
-                raise ScrapeError(
-                    FailureReason.MALFORMED, f"the answer of {_show_path(path)} is not valid JSON", 200
-                ) from error
+                detail = f"the answer of {_show_path(path)} is not valid JSON"
+                raise ScrapeError(FailureReason.MALFORMED, detail, 200) from error
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
             return self._make_refusal(error)
 
@@ -261,9 +259,8 @@ class HttpClient:
         headers = self._render_headers()
         target = encode_request_target(path)
         for _ in range(1 + MAX_REDIRECTS):
-            response = await self._exchange(
-                f"GET {target} HTTP/1.1\r\nAccept: {accept}\r\n".encode("ascii") + headers, deadline
-            )
+            request = f"GET {target} HTTP/1.1\r\nAccept: {accept}\r\n".encode("ascii")
+            response = await self._exchange(request + headers, deadline)
             if response.status == 200:
                 return response
             if response.status not in _REDIRECTS:
