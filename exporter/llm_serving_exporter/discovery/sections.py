@@ -137,9 +137,8 @@ class _Merger:
             self.targets[at] = self._names[target.name] = target
             self._states[target.name], left = state, first
         what = f"{target.url} is the address of {self.targets[at].name} now, {left.name} is left out"
-        place.refuse(
-            what, "This ends by itself once a pod is gone; pods in the network of a node need ports of their own."
-        )
+        fix = "This ends by itself once a pod is gone; pods in the network of a node need ports of their own."
+        place.refuse(what, fix)
 
 
 def _rank_claim(pod: PodState | None) -> tuple[bool, bool, float]:
@@ -334,6 +333,5 @@ def discover_once(config: Config, runtimes: Collection[str], say: Callable[[str]
                 discovered = discovery.targets(config.targets, runtimes)
     fix = "Check that it is up and can be reached from here."
     late = [Problem(name, "", "it has not answered in time", fix) for name in discovered.unanswered]
-    return replace(
-        discovered, problems=(*map(str, late), *discovered.problems)[:100], failures=discovered.failures + len(late)
-    )
+    problems = (*map(str, late), *discovered.problems)[:100]
+    return replace(discovered, problems=problems, failures=discovered.failures + len(late))

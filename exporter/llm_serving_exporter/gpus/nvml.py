@@ -290,9 +290,8 @@ class NvmlSource:
             self._faults.end_fault("looking", "GPU: every GPU answers")
             self._look_for_lost.reset()
         elif not self._faults.is_open("looking"):
-            self._faults.begin_fault(
-                "looking", "GPU: NVML is initialised again from time to time until every GPU answers", logging.INFO
-            )
+            message = "GPU: NVML is initialised again from time to time until every GPU answers"
+            self._faults.begin_fault("looking", message, logging.INFO)
             self._look_for_lost.note_failure(self._monotonic())
 
     def _make_readings(

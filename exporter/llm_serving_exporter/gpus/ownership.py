@@ -133,9 +133,8 @@ def _find_claimed(
         for gpu in gpus:
             if gpu.mig is None and gpu.minor_number == gpu.index == int(number[1]):
                 return Device(gpu.uuid, base)
-    return Device(
-        None, base, why=f"only the cluster's ResourceSlices say which GPU the claimed device {_quote(grant.device)} is"
-    )
+    why = f"only the cluster's ResourceSlices say which GPU the claimed device {_quote(grant.device)} is"
+    return Device(None, base, why=why)
 
 
 def _find_minor(minor: int, instance: int | None, gpus: tuple[GpuIdentity, ...]) -> tuple[str | None, str]:

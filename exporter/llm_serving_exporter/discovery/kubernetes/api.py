@@ -128,9 +128,8 @@ class Api:
             if now - began > WATCH_SECONDS:
                 return
         if buffer.strip():
-            raise ApiError(
-                f"a watch ended in the middle of an event: {on_one_line(buffer[:200].decode(errors='replace'), 60)}"
-            )
+            text = on_one_line(buffer[:200].decode(errors="replace"), 60)
+            raise ApiError(f"a watch ended in the middle of an event: {text}")
 
     def interrupt(self) -> None:
         """Ends an exchange under way: whoever reads it gets an ApiError."""

@@ -126,9 +126,8 @@ def _ports(text: str) -> tuple[str | int, ...]:
             what = f"{shown(word)} is no port"
             raise InvalidValueError(what, "Write a number or the name of a port of the container.")
     if len(ports) > MOST_PORTS:
-        raise InvalidValueError(
-            f"{len(ports)} ports are more than {MOST_PORTS}", "Write one for each engine of the pod."
-        )
+        what = f"{len(ports)} ports are more than {MOST_PORTS}"
+        raise InvalidValueError(what, "Write one for each engine of the pod.")
     return tuple(dict.fromkeys(ports))
 
 
@@ -371,10 +370,8 @@ def decode_node(body: bytes | msgspec.Raw) -> tuple[str, NodeRecord]:
     labels = node.metadata.labels or {}
     region, zone, kind = (next((labels[name] for name in names if labels.get(name)), "") for names in _PLACE_LABELS)
     # of NVIDIA's GPU feature discovery, for time slicing and MPS
-    replicas = labels.get("nvidia.com/gpu.replicas", "1")
-    return node.metadata.name, NodeRecord(
-        node.spec.providerID[:_LONGEST_TEXT], region, kind, zone, replicas not in ("0", "1")
-    )
+    shares = labels.get("nvidia.com/gpu.replicas", "1") not in ("0", "1")
+    return node.metadata.name, NodeRecord(node.spec.providerID[:_LONGEST_TEXT], region, kind, zone, shares)
 
 
 def _keep(texts: dict[str, str] | None, names: Collection[str]) -> dict[str, str]:

@@ -110,9 +110,8 @@ class StateBook:
             # another life than the one that was seen before begins now, whatever the kubelet's clock says
             age = 0.0
             if begun is None:
-                age = _find_age(
-                    pod, start, self._wall() if clock_offset_seconds is None else now + clock_offset_seconds
-                )
+                wall = self._wall() if clock_offset_seconds is None else now + clock_offset_seconds
+                age = _find_age(pod, start, wall)
             begun = self._begun[key] = start, now - age
         return begun[1]
 
@@ -229,9 +228,8 @@ class SectionPods:
         own = [pod for _, copy in copies for pod in (copy.records or {}).values()]
         elsewhere = (*leaders.values(), *members.values())
         here = {pod.uid for pod in own}
-        by_uid = {pod.uid: pod for copy in elsewhere for pod in (copy.records or {}).values()} | {
-            pod.uid: pod for pod in own
-        }
+        others = (pod for copy in elsewhere for pod in (copy.records or {}).values())
+        by_uid = {pod.uid: pod for pod in (*others, *own)}
         groups = self._groups.gather_groups(by_uid.values())
         excess = self._look_for_members(groups, here)
         listed = {group for group, copy in members.items() if copy.records is not None}
@@ -259,10 +257,10 @@ class SectionPods:
         self._known = {uid: known for uid, known in self._known.items() if uid in here}
         self._states.forget_others(here)
         slices = self._slices.copy() if self._slices is not None else None
-        others = [copy.problems for copy in (*elsewhere, nodes, slices) if copy is not None]
+        beside = [copy.problems for copy in (*elsewhere, nodes, slices) if copy is not None]
         return SectionReading(
             tuple(sources),
-            tuple(dict.fromkeys(problem for problems in (*others, excess) for problem in problems)),
+            tuple(dict.fromkeys(problem for problems in (*beside, excess) for problem in problems)),
             pods=states,
             waiting=tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
             workers=self._find_workers(groups, found, here, of_nodes, tuple(sorted(runtimes))),
