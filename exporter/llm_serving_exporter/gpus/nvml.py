@@ -247,12 +247,8 @@ class NvmlSource:
         """The error with advice on what to do."""
         reason = FailureReason(error.reason)
         advice = _ADVICE.get(reason)
-        others = (
-            find_other_vendor_gpus(self._sys_root)
-            if reason in (FailureReason.NO_LIBRARY, FailureReason.NO_DRIVER)
-            else ()
-        )
-        if others:
+        has_no_nvidia = reason in (FailureReason.NO_LIBRARY, FailureReason.NO_DRIVER)
+        if has_no_nvidia and (others := find_other_vendor_gpus(self._sys_root)):
             advice = (
                 f"No NVIDIA GPU can be read, but there are others ({', '.join(others[:8])}): for AMD's and Intel's Gaudi set "
                 "device_exporter.url to their exporter on this node, else gpu.enabled: false; with gpu_model and gpu_count of "
@@ -306,10 +302,7 @@ def _describe_pass(gpus: tuple[GpuReading, ...], refused: int) -> str:
     lost = add_up(gpu.lost for gpu in gpus)
     if not gpus and not refused:
         return "NVML works and shows no GPU: in a container check NVIDIA_VISIBLE_DEVICES"
-    parts = (
-        [f"{lost} of {count_nouns(len(gpus), 'GPU or instance does', 'GPUs and instances do')} not answer"]
-        if lost
-        else []
-    )
+    do = count_nouns(len(gpus), "GPU or instance does", "GPUs and instances do")
+    parts = [f"{lost} of {do} not answer"] if lost else []
     parts += [f"{refused} refused to this process"] if refused else []
     return "; ".join(parts)

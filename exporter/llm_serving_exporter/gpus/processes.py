@@ -212,11 +212,8 @@ def explain_blindness(gpus: Sequence[GpuReading], proc_root: Path = Path("/proc"
     # a card in MIG mode is seen by its instances
     parents = {gpu.identity.mig.parent_uuid for gpu in gpus if gpu.identity.mig}
     unread = sum(gpu.processes is None and not gpu.lost and gpu.identity.uuid not in parents for gpu in gpus)
-    return (
-        f"the driver does not list the processes of {unread} of the {count_nouns(len(gpus), 'GPU')} here: set gpus"
-        if unread
-        else ""
-    )
+    of_all = count_nouns(len(gpus), "GPU")
+    return f"the driver does not list the processes of {unread} of the {of_all} here: set gpus" if unread else ""
 
 
 def are_pids_of_here(gpus: Iterable[GpuReading], proc_root: Path = Path("/proc")) -> bool:
@@ -324,11 +321,8 @@ def read_listener(target: Target, proc_root: Path = Path("/proc")) -> frozenset[
 
     Empty where that is not this host, nothing listens, or /proc does not show who does. Never raises; work is bounded.
     """
-    return (
-        read_commands(_find_owners(_find_port(target), proc_root, None)[0], proc_root)
-        if is_local(target)
-        else frozenset()
-    )
+    owners = _find_owners(_find_port(target), proc_root, None)[0] if is_local(target) else ()
+    return read_commands(owners, proc_root)
 
 
 def _find_port(target: Target) -> int:

@@ -481,15 +481,9 @@ def list_workers(
     if own is None or len(own.targets) != 1:
         return []
     target, role = own.targets[0][0], own.targets[0][0].role or Role.UNIFIED
+    leads = target.name, target.model_name or "", role
+    places = [_read_place(nodes.get(worker.node, NodeRecord())) for worker in group.workers]
     return [
-        Worker(
-            worker.namespace,
-            worker.name,
-            target.name,
-            target.model_name or "",
-            role,
-            worker.uid,
-            _read_place(nodes.get(worker.node, NodeRecord())),
-        )
-        for worker in group.workers
+        Worker(worker.namespace, worker.name, *leads, worker.uid, place)
+        for worker, place in zip(group.workers, places, strict=True)
     ]
