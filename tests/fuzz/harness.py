@@ -62,6 +62,7 @@ def check_page(body: bytes, *, asks_oracle: bool = True) -> None:
             assert refused is not None
             assert refused.reason in (FailureReason.MALFORMED, FailureReason.TRUNCATED, FailureReason.TOO_MANY_SERIES)
             assert 0 <= refused.line <= body.count(b"\n") + 1
+            assert openmetrics or "OpenMetrics" not in refused.cause
             continue
         again = parser.parse(_page(body, content_type))
         assert again.layout is samples.layout

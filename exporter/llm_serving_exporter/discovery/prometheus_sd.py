@@ -63,9 +63,8 @@ class SectionFiles:
         problems: list[Problem] = []
         for pattern in self._section.files:
             if not is_glob(pattern) and not os.path.exists(pattern):
-                Place(pattern, "", problems).refuse(
-                    "the file does not exist (yet)", "Check file_sd, or write the file."
-                )
+                place = Place(pattern, "", problems)
+                place.refuse("the file does not exist (yet)", "Check file_sd, or write the file.")
         paths = _matching_paths(self._section)
         if len(paths) > MOST_FILES:
             what = f"file_sd matches more than {MOST_FILES} files, the rest is not read"
@@ -280,9 +279,8 @@ class SectionHttp:
             problems.append(Problem(name, "", what, "Add the hosts or their networks to hosts, if they are meant."))
         warnings = list(listing.warnings)
         if in_clear:
-            warnings.append(
-                f"{name}: to {count_nouns(in_clear, 'target')} a secret is sent over http; let the list say https"
-            )
+            where = count_nouns(in_clear, "target")
+            warnings.append(f"{name}: to {where} a secret is sent over http; let the list say https")
         return Source(name, tuple(allowed), tuple(problems), tuple(warnings))
 
 
@@ -290,9 +288,8 @@ def _read_tree(body: bytes, place: Place) -> Node | None:
     """The tree of an answer; None where it is not usable, which is then reported."""
     # an upper bound on its values, before any of them takes up memory
     if body.count(b",") + body.count(b"[") + body.count(b"{") > MOST_NODES:
-        place.refuse(
-            f"{_WHAT} has more than {MOST_NODES} values", "Let the server list fewer targets, or fewer labels."
-        )
+        what = f"{_WHAT} has more than {MOST_NODES} values"
+        place.refuse(what, "Let the server list fewer targets, or fewer labels.")
         return None
     try:
         text = body.decode("utf-8-sig")

@@ -67,10 +67,9 @@ def read_list(
         raise ConfigError(*problems)
     beyond = len(targets) - MOST_KNOWN_TARGETS
     if beyond > 0:
-        place.refuse(
-            f"{count_nouns(beyond, 'target')} beyond {MOST_KNOWN_TARGETS:,} {'is' if beyond == 1 else 'are'} left out",
-            "Split the fleet.",
-        )
+        are = "is" if beyond == 1 else "are"
+        many = count_nouns(beyond, "target")
+        place.refuse(f"{many} beyond {MOST_KNOWN_TARGETS:,} {are} left out", "Split the fleet.")
     warnings = tuple(f"{source}: {note}" for note in list(notes)[:MOST_NOTES])
     return Source(source, tuple(targets[:MOST_KNOWN_TARGETS]), tuple(problems), warnings)
 

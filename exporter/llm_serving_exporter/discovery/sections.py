@@ -12,7 +12,7 @@ from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.discovery.prometheus_sd import SectionFiles, SectionHttp
 from llm_serving_exporter.discovery.section import MOST_KNOWN_TARGETS, OfPods, Section, SectionReading
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import PodState, Shard, Target, WaitingPod
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.settings.checks import MOST_TARGETS, SHARE_THEM, holds_target, identity_of
@@ -32,21 +32,6 @@ if TYPE_CHECKING:
 # how long the targets of the shard of before are read on after the shard changed: two scrapes at the 15 s that our examples of Prometheus
 # set, so that the exporter that takes a target over has a rate of it before it ends here
 HANDOVER_SECONDS = 30.0
-
-
-class Held(Struct, frozen=True):
-    """The targets that this exporter reads, and how many others there are."""
-
-    targets: tuple[Target, ...]  # in the order in which they were given
-    elsewhere: int = 0  # targets that belong to other shards
-    left_out: int = 0  # targets of this shard beyond what one exporter reads
-
-    def list_problems(self) -> list[Problem]:
-        """What is wrong with it."""
-        if not self.left_out:
-            return []
-        what = f"{self.left_out} of {len(self.targets) + self.left_out} targets are left out, one exporter reads {MOST_TARGETS}"
-        return [Problem("discovery", "", what, SHARE_THEM)]
 
 
 class Holder:
@@ -71,19 +56,12 @@ class Holder:
         """Whether something of this name, which has no address yet, belongs here."""
         return self._shard is None or self._shard.holds(name)
 
-    def choose(self, targets: Iterable[Target]) -> Held:
-        """The targets to read now, out of all that are known, each once."""
+    def choose(self, targets: Iterable[Target]) -> list[Target]:
+        """The targets that belong here now, out of all that are known."""
         if self.is_due():
             self._leaving = None
-        mine, elsewhere = [], 0
-        for target in targets:
-            if holds_target(self._shard, target) or (
-                self._leaving is not None and holds_target(self._leaving[0], target)
-            ):
-                mine.append(target)
-            else:
-                elsewhere += 1
-        return Held(tuple(mine[:MOST_TARGETS]), elsewhere, max(0, len(mine) - MOST_TARGETS))
+        shards = (self._shard,) if self._leaving is None else (self._shard, self._leaving[0])
+        return [target for target in targets if any(holds_target(shard, target) for shard in shards)]
 
 
 # --- What the configuration and all sections of discovery name, put together: each server, each name and each pod once.
@@ -159,9 +137,8 @@ class _Merger:
             self.targets[at] = self._names[target.name] = target
             self._states[target.name], left = state, first
         what = f"{target.url} is the address of {self.targets[at].name} now, {left.name} is left out"
-        place.refuse(
-            what, "This ends by itself once a pod is gone; pods in the network of a node need ports of their own."
-        )
+        fix = "This ends by itself once a pod is gone; pods in the network of a node need ports of their own."
+        place.refuse(what, fix)
 
 
 def _rank_claim(pod: PodState | None) -> tuple[bool, bool, float]:
@@ -273,22 +250,25 @@ class Discovery:
                 failures += len(problems)
         self._said = said
         known, clashes = merge_targets(configured, readings)
-        held = self._holder.choose(known)
-        clashes += held.list_problems()
+        mine = self._holder.choose(known)
+        held, left_out = tuple(mine[:MOST_TARGETS]), max(0, len(mine) - MOST_TARGETS)
+        if left_out:
+            what = f"{left_out} of {len(mine)} targets are left out, one exporter reads {MOST_TARGETS}"
+            clashes.append(Problem("discovery", "", what, SHARE_THEM))
         sentences = [str(problem) for reading in readings for problem in reading.list_problems()]
         sentences += [str(problem) for problem in clashes]
         warnings = [warning for reading in readings for source in reading.sources for warning in source.warnings]
         return Discovered(
-            targets=held.targets,
+            targets=held,
             problems=tuple((sentences + warnings)[:100]),
             failures=failures + len(clashes),
-            pods=_list_states(held.targets, readings),
+            pods=_list_states(held, readings),
             waiting=tuple(pod for pod in _list_waiting(readings) if self._holder.holds(f"{pod.namespace}/{pod.pod}")),
             workers=tuple(dict.fromkeys(worker for reading in readings for worker in reading.workers)),
             finished=frozenset(pod for reading in readings for pod in reading.finished),
             slices={device: uuid for reading in readings for device, uuid in reading.slices.items()},
-            elsewhere=held.elsewhere,
-            left_out=held.left_out,
+            elsewhere=len(known) - len(mine),
+            left_out=left_out,
             unanswered=tuple(
                 source.name
                 for reading in readings
@@ -353,6 +333,5 @@ def discover_once(config: Config, runtimes: Collection[str], say: Callable[[str]
                 discovered = discovery.targets(config.targets, runtimes)
     fix = "Check that it is up and can be reached from here."
     late = [Problem(name, "", "it has not answered in time", fix) for name in discovered.unanswered]
-    return replace(
-        discovered, problems=(*map(str, late), *discovered.problems)[:100], failures=discovered.failures + len(late)
-    )
+    problems = (*map(str, late), *discovered.problems)[:100]
+    return replace(discovered, problems=problems, failures=discovered.failures + len(late))

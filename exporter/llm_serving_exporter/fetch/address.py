@@ -85,11 +85,8 @@ def resolve_redirect(address: Address, current: str, location: str | None, shown
     host = (parts.hostname or "").replace("%25", "%")
     scheme_port = _PORTS.get(parts.scheme)
     if (parts.scheme, host, scheme_port if port is None else port) != (address.scheme, address.host, address.port):
-        raise ScrapeError(
-            FailureReason.REDIRECT,
-            f"the server redirects to {shown}, which is not followed; set the target's url to where it is",
-            status,
-        )
+        detail = f"the server redirects to {shown}, which is not followed; set the target's url to where it is"
+        raise ScrapeError(FailureReason.REDIRECT, detail, status)
     return encode_request_target(parts.path + (f"?{parts.query}" if parts.query else ""))
 
 

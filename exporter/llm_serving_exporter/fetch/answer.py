@@ -328,9 +328,8 @@ async def read_body(response: Head, connection: Connection, max_bytes: int) -> b
     """
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip"):
-        raise ScrapeError(
-            FailureReason.ENCODING, "the body has a content encoding that was not asked for; only gzip is read", 200
-        )
+        detail = "the body has a content encoding that was not asked for; only gzip is read"
+        raise ScrapeError(FailureReason.ENCODING, detail, 200)
     plain = encoding in ("", "identity")
     length = response.length
     if length is None and not response.chunked:
@@ -391,18 +390,14 @@ async def _unpack(body: Body, max_bytes: int) -> bytes:
                 parts.append(part)
                 packed = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
     except zlib.error as error:
-        raise ScrapeError(
-            FailureReason.ENCODING, "the body says gzip but does not unpack; does a proxy rewrite it?", 200
-        ) from error
+        detail = "the body says gzip but does not unpack; does a proxy rewrite it?"
+        raise ScrapeError(FailureReason.ENCODING, detail, 200) from error
     if begun and not unpacker.eof:
         raise ScrapeError(FailureReason.ENCODING, "the gzip body ends in the middle; was it cut off?", 200)
     return b"".join(parts)
 
 
 def _too_large_error(max_bytes: int) -> ScrapeError:
-    return ScrapeError(
-        FailureReason.TOO_LARGE,
-        f"the body exceeds {max_bytes} bytes after decompression; "
-        "check the path, or raise max_body_bytes if the page is that large",
-        200,
-    )
+    remedy = "check the path, or raise max_body_bytes if the page is that large"
+    detail = f"the body exceeds {max_bytes} bytes after decompression; {remedy}"
+    return ScrapeError(FailureReason.TOO_LARGE, detail, 200)

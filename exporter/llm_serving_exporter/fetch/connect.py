@@ -167,14 +167,11 @@ async def connect(host: str, port: int, deadline: float, monotonic: Callable[[],
         addresses = await RESOLVER.look_up(host, port, max(0.0, deadline - monotonic()))
     except (OSError, UnicodeError) as error:
         cause = error.strerror if isinstance(error, OSError) and error.strerror else "not a valid host name"
-        raise ScrapeError(
-            FailureReason.DNS,
-            f"the host name {host} does not resolve ({cause}); check the target's url and this host's resolver",
-        ) from error
+        detail = f"the host name {host} does not resolve ({cause}); check the target's url and this host's resolver"
+        raise ScrapeError(FailureReason.DNS, detail) from error
     if addresses is None:
-        raise ScrapeError(
-            FailureReason.DNS, f"nobody said in time what the host name {host} resolves to; check this host's resolver"
-        )
+        detail = f"nobody said in time what the host name {host} resolves to; check this host's resolver"
+        raise ScrapeError(FailureReason.DNS, detail)
     if deadline <= monotonic():
         # nobody was asked, so nothing is known of the host
         raise ScrapeError(FailureReason.TIMEOUT, f"no time was left to connect to {where}")
@@ -185,9 +182,8 @@ async def connect(host: str, port: int, deadline: float, monotonic: Callable[[],
             errors.append(TimeoutError())
             break
         try:
-            return await _connect_one(
-                socket.socket(family, kind, protocol), address, left / (len(addresses) - position)
-            )
+            seconds = left / (len(addresses) - position)
+            return await _connect_one(socket.socket(family, kind, protocol), address, seconds)
         except OSError as error:
             errors.append(error)
     raise _connection_error(where, errors)
@@ -214,16 +210,13 @@ async def _connect_one(sock: socket.socket, address: tuple[object, ...], seconds
 def _connection_error(where: str, errors: list[OSError]) -> ScrapeError:
     """The most informative failure: a timeout before a refusal, a refusal before an address family that this host lacks."""
     if any(isinstance(error, TimeoutError) for error in errors):
-        return ScrapeError(
-            FailureReason.UNREACHABLE,
-            f"{where} did not accept a connection in time; is the host up, and does a firewall drop the packets?",
-        )
+        detail = f"{where} did not accept a connection in time; is the host up, and does a firewall drop the packets?"
+        return ScrapeError(FailureReason.UNREACHABLE, detail)
     if any(isinstance(error, ConnectionRefusedError) for error in errors):
         return ScrapeError(FailureReason.REFUSED, f"nothing listens on {where}; is the server up and the port right?")
     cause = (errors[-1].strerror or type(errors[-1]).__name__) if errors else "no address"
-    return ScrapeError(
-        FailureReason.UNREACHABLE, f"{where} cannot be reached ({cause}); check the address, routes and firewall"
-    )
+    detail = f"{where} cannot be reached ({cause}); check the address, routes and firewall"
+    return ScrapeError(FailureReason.UNREACHABLE, detail)
 
 
 async def start_tls(
@@ -250,10 +243,8 @@ async def start_tls(
     except BaseException as error:
         (tls or sock).close()
         if isinstance(error, TimeoutError):
-            raise ScrapeError(
-                FailureReason.TIMEOUT,
-                f"{where} accepted the connection but did not finish the TLS handshake in time; does it speak HTTPS?",
-            ) from error
+            what = "accepted the connection but did not finish the TLS handshake in time; does it speak HTTPS?"
+            raise ScrapeError(FailureReason.TIMEOUT, f"{where} {what}") from error
         if isinstance(error, OSError | ValueError):
             raise explain_tls_failure(where, server_name, error) from error
         raise
@@ -284,10 +275,8 @@ async def answers_tls(sock: socket.socket, server_name: str, deadline: float, mo
 
 def explain_tls_server(where: str) -> ScrapeError:
     """The failure of a server that speaks TLS and was asked without."""
-    return ScrapeError(
-        FailureReason.SPEAKS_TLS,
-        f"{where} speaks TLS, and is asked by plain HTTP; let the target's url begin with https://",
-    )
+    detail = f"{where} speaks TLS, and is asked by plain HTTP; let the target's url begin with https://"
+    return ScrapeError(FailureReason.SPEAKS_TLS, detail)
 
 
 # what RFC 5280 demands of a certificate, and Python before 3.13 does not check
@@ -296,6 +285,7 @@ _STRICT = re.compile(r"Missing (?:Authority|Subject) Key Identifier|Basic Constr
 
 def explain_tls_failure(where: str, server_name: str, error: Exception) -> ScrapeError:
     """The failure for an error in TLS, with the setting to check."""
+    detail = f"{where} hung up during the TLS handshake; does it speak HTTPS, and does it want a certificate?"
     if isinstance(error, ssl.SSLCertVerificationError):
         cause = quote_first_line(error.verify_message)
         if "mismatch" in cause.lower() or "not valid for" in cause.lower():
@@ -306,16 +296,11 @@ def explain_tls_failure(where: str, server_name: str, error: Exception) -> Scrap
             hint = "issue it again with that, for which Python asks from 3.13 on"
         else:
             hint = "set ca_file to the authority that signed it"
-        return ScrapeError(FailureReason.TLS, f"the certificate of {where} is not trusted ({cause}); {hint}")
-    if isinstance(error, ssl.SSLError):
-        if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
-            return ScrapeError(
-                FailureReason.TLS, f"{where} does not answer in TLS; should the target's url begin with http://?"
-            )
+        detail = f"the certificate of {where} is not trusted ({cause}); {hint}"
+    elif isinstance(error, ssl.SSLError):
         cause = (error.reason or type(error).__name__).replace("_", " ").lower()
         hint = "; set cert_file and key_file to a client certificate that it accepts" if "certificate" in cause else ""
-        return ScrapeError(FailureReason.TLS, f"TLS with {where} failed ({cause}){hint}")
-    return ScrapeError(
-        FailureReason.TLS,
-        f"{where} hung up during the TLS handshake; does it speak HTTPS, and does it want a certificate?",
-    )
+        detail = f"TLS with {where} failed ({cause}){hint}"
+        if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
+            detail = f"{where} does not answer in TLS; should the target's url begin with http://?"
+    return ScrapeError(FailureReason.TLS, detail)

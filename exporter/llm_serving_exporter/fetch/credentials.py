@@ -7,7 +7,7 @@ import os
 import re
 import ssl
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from stat import S_ISREG
 
 from llm_serving_exporter.errors import ConfigError, Problem
@@ -48,10 +48,8 @@ def stamp_regular_file(path: str, what: str) -> Stamp:
 def unreadable_error(path: str, what: str, error: Exception) -> ScrapeError:
     """The failure for a file that cannot be read. The message has the system's reason and never the content."""
     cause = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-    return ScrapeError(
-        FailureReason.CREDENTIALS,
-        f"{what} {path} cannot be read: {cause}; check the path and that this process's user may read it",
-    )
+    detail = f"{what} {path} cannot be read: {cause}; check the path and that this process's user may read it"
+    return ScrapeError(FailureReason.CREDENTIALS, detail)
 
 
 class _FileSecret:
@@ -89,18 +87,12 @@ class _FileSecret:
         return _check_secret(value.rstrip("\r\n"), where)
 
 
-class _EnvSecret:
+def _read_variable(name: str, where: str) -> str:
     """The secret in an environment variable, without a trailing newline."""
-
-    def __init__(self, name: str, where: str) -> None:
-        self._name = name
-        self._where = where
-
-    def __call__(self) -> str:
-        value = os.environ.get(self._name)
-        if value is None:
-            raise ScrapeError(FailureReason.CREDENTIALS, f"{self._where} is not set in this process's environment")
-        return _check_secret(value.rstrip("\r\n"), self._where)
+    value = os.environ.get(name)
+    if value is None:
+        raise ScrapeError(FailureReason.CREDENTIALS, f"{where} is not set in this process's environment")
+    return _check_secret(value.rstrip("\r\n"), where)
 
 
 def _check_secret(value: str, where: str) -> str:
@@ -116,7 +108,7 @@ def _make_secret_field(name: str, what: str, secret: Secret, render: Callable[[s
         return _Field(name, f"{what} file {secret.file}", _FileSecret(secret.file, what), render)
     if secret.env is not None and secret.file is None:
         where = f"{what} variable {secret.env}"
-        return _Field(name, where, _EnvSecret(secret.env, where), render)
+        return _Field(name, where, partial(_read_variable, secret.env, where), render)
     raise _config_error(what, "a secret needs exactly one of file and env", "Set one of the two.")
 
 
@@ -246,17 +238,10 @@ def make_client_context(settings: HttpSettings) -> ssl.SSLContext:
     Without `ca_file` the system's trust store decides. Raises ScrapeError (CREDENTIALS) for a file that cannot be
     read, or that is not a certificate or key in PEM form.
     """
-    stamps = tuple(
-        None if path is None else stamp_regular_file(path, what)
-        for path, what in (
-            (settings.ca_file, "ca_file"),
-            (settings.cert_file, "cert_file"),
-            (settings.key_file, "key_file"),
-        )
-    )
-    return _build_context(
-        settings.ca_file, settings.cert_file, settings.key_file, settings.insecure_skip_verify, stamps
-    )
+    ca_file, cert_file, key_file = settings.ca_file, settings.cert_file, settings.key_file
+    files = (("ca_file", ca_file), ("cert_file", cert_file), ("key_file", key_file))
+    stamps = tuple(None if path is None else stamp_regular_file(path, what) for what, path in files)
+    return _build_context(ca_file, cert_file, key_file, settings.insecure_skip_verify, stamps)
 
 
 # A context holds the whole trust store (about 1 MB with the system's), so targets with equal settings share one. The
@@ -290,8 +275,6 @@ def _build_context(
 
 
 def _not_pem_error(what: str, paths: str | None, error: ssl.SSLError) -> ScrapeError:
-    return ScrapeError(
-        FailureReason.CREDENTIALS,
-        f"{what} {paths} cannot be used ({error.reason or 'unknown format'}); "
-        "it must be PEM, a key must fit its certificate and have no passphrase",
-    )
+    remedy = "it must be PEM, a key must fit its certificate and have no passphrase"
+    detail = f"{what} {paths} cannot be used ({error.reason or 'unknown format'}); {remedy}"
+    return ScrapeError(FailureReason.CREDENTIALS, detail)

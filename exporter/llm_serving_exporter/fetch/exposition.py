@@ -209,33 +209,31 @@ def _skip_blanks(line: str, at: int) -> int:
 
 def _explain_labels(line: str, at: int) -> tuple[str, int]:
     """Walks from behind the opening brace: (cause, 0), or ("", the place behind the closing brace)."""
+
+    def quote_rest() -> str:
+        return quote_excerpt(line[at:], _OF_LABELS)
+
     while True:
         at = _skip_blanks(line, at)
         if line[at : at + 1] == "}":
             return "", at + 1
         label = _LABEL.match(line, at)
         if label is None:
-            return f"expected a label name or '}}', found {quote_excerpt(line[at:], _OF_LABELS)}", 0
+            return f"expected a label name or '}}', found {quote_rest()}", 0
         at = _skip_blanks(line, label.end())
         if line[at : at + 1] == "=":
             at = _skip_blanks(line, at + 1)
             value = _QUOTED.match(line, at)
             if value is None:
                 fault = "has no closing quote" if line[at : at + 1] == '"' else "is not in double quotes"
-                return f"value of label {quote_excerpt(label[0])} {fault}: {quote_excerpt(line[at:], _OF_LABELS)}", 0
+                return f"value of label {quote_excerpt(label[0])} {fault}: {quote_rest()}", 0
             at = _skip_blanks(line, value.end())
         elif label[0][0] != '"':
-            return (
-                f"expected '=' after label {quote_excerpt(label[0])}, found {quote_excerpt(line[at:], _OF_LABELS)}",
-                0,
-            )
+            return f"expected '=' after label {quote_excerpt(label[0])}, found {quote_rest()}", 0
         if line[at : at + 1] == ",":
             at += 1
         elif line[at : at + 1] != "}":
-            return (
-                f"expected ',' or '}}' after label {quote_excerpt(label[0])}, found {quote_excerpt(line[at:], _OF_LABELS)}",
-                0,
-            )
+            return f"expected ',' or '}}' after label {quote_excerpt(label[0])}, found {quote_rest()}", 0
 
 
 def _explain_value(line: str, at: int, openmetrics: bool) -> str:

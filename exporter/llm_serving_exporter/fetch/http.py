@@ -37,21 +37,17 @@ def translate_error(
     a secret.
     """
     if isinstance(error, TimeoutError):
-        limit = f"{timeout_seconds:g} s"
+        limit, came = f"{timeout_seconds:g} s", count_nouns(received, "byte")
+        detail = f"{where} accepted the request but sent no answer within {limit}; is the server stuck or overloaded?"
         if received:
-            detail = f"{where} did not complete its answer within {limit} ({count_nouns(received, 'byte')} came); is it overloaded?"
-        else:
-            detail = (
-                f"{where} accepted the request but sent no answer within {limit}; is the server stuck or overloaded?"
-            )
+            detail = f"{where} did not complete its answer within {limit} ({came} came); is it overloaded?"
         return ScrapeError(FailureReason.TIMEOUT, detail)
     if isinstance(error, ssl.SSLError):
         return explain_tls_failure(where, server_name, error)
     came = f"after {count_nouns(received, 'byte')}" if received else "before the first byte"
     if isinstance(error, ConnectionError) or (isinstance(error, http.client.IncompleteRead) and at_end):
-        return ScrapeError(
-            FailureReason.CLOSED, f"{where} hung up {came} of a complete answer; did it crash or restart?"
-        )
+        detail = f"{where} hung up {came} of a complete answer; did it crash or restart?"
+        return ScrapeError(FailureReason.CLOSED, detail)
     if isinstance(error, OSError):
         cause = error.strerror or type(error).__name__
         return ScrapeError(FailureReason.UNREACHABLE, f"the connection to {where} broke {came} ({cause})")
@@ -59,13 +55,10 @@ def translate_error(
         if _TLS_ALERT in str(error):
             return explain_tls_server(where)
         return ScrapeError(FailureReason.PROTOCOL, f"{where} does not answer in HTTP/1; is the port right?")
+    name = type(error).__name__
     if isinstance(error, http.client.HTTPException):
-        return ScrapeError(
-            FailureReason.PROTOCOL, f"{where} sent an answer that breaks HTTP or its limits ({type(error).__name__})"
-        )
-    return ScrapeError(
-        FailureReason.INTERNAL, f"a fault of the exporter itself ({type(error).__name__}); please report it"
-    )
+        return ScrapeError(FailureReason.PROTOCOL, f"{where} sent an answer that breaks HTTP or its limits ({name})")
+    return ScrapeError(FailureReason.INTERNAL, f"a fault of the exporter itself ({name}); please report it")
 
 
 # --- The client.
@@ -185,9 +178,8 @@ class HttpClient:
                 raise self._wrong_type_error(content_type, "a metrics page (text/plain)", path)
             body = await self._read_body(response, self._settings.max_body_bytes)
             if not body or body.isspace():
-                raise ScrapeError(
-                    FailureReason.EMPTY, f"the page {_show_path(path)} is empty; is this the metrics path?", 200
-                )
+                detail = f"the page {_show_path(path)} is empty; is this the metrics path?"
+                raise ScrapeError(FailureReason.EMPTY, detail, 200)
             self._speaks_tls = None
             return Page(body, content_type, self._wall(), self._monotonic())
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
@@ -209,9 +201,8 @@ class HttpClient:
             try:
                 return JsonAnswer(json.loads(body), 200)
             except (ValueError, RecursionError) as error:
-                raise ScrapeError(
-                    FailureReason.MALFORMED, f"the answer of {_show_path(path)} is not valid JSON", 200
-                ) from error
+                detail = f"the answer of {_show_path(path)} is not valid JSON"
+                raise ScrapeError(FailureReason.MALFORMED, detail, 200) from error
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
             return self._make_refusal(error)
 
@@ -268,9 +259,8 @@ class HttpClient:
         headers = self._render_headers()
         target = encode_request_target(path)
         for _ in range(1 + MAX_REDIRECTS):
-            response = await self._exchange(
-                f"GET {target} HTTP/1.1\r\nAccept: {accept}\r\n".encode("ascii") + headers, deadline
-            )
+            request = f"GET {target} HTTP/1.1\r\nAccept: {accept}\r\n".encode("ascii")
+            response = await self._exchange(request + headers, deadline)
             if response.status == 200:
                 return response
             if response.status not in _REDIRECTS:
@@ -286,11 +276,8 @@ class HttpClient:
                 body = Body(response, self._connection)
                 while await body.read_block():
                     pass
-        raise ScrapeError(
-            FailureReason.REDIRECT,
-            f"{_show_path(path)} redirects more than {MAX_REDIRECTS} times; set metrics_path",
-            response.status,
-        )
+        detail = f"{_show_path(path)} redirects more than {MAX_REDIRECTS} times; set metrics_path"
+        raise ScrapeError(FailureReason.REDIRECT, detail, response.status)
 
     def _render_headers(self) -> bytes:
         """The headers of every request, with the certificates as they are now."""
@@ -349,25 +336,18 @@ class HttpClient:
 
     def _wrong_type_error(self, content_type: str, wanted: str, path: str) -> ScrapeError:
         came = self._quote_excerpt(content_type)
-        return ScrapeError(
-            FailureReason.CONTENT_TYPE,
-            f"{_show_path(path)} answered with {came}, not with {wanted}; is the path right?",
-            200,
-        )
+        detail = f"{_show_path(path)} answered with {came}, not with {wanted}; is the path right?"
+        return ScrapeError(FailureReason.CONTENT_TYPE, detail, 200)
 
     async def _bad_status_error(self, response: Head, path: str) -> ScrapeError:
         assert self._connection is not None
         status, path = response.status, _show_path(path)
         if status in (401, 403):
-            using = self._headers.credential_settings
-            advice = (
-                f"it does not accept what is sent; check {using}"
-                if using
-                else "it wants credentials; set auth.bearer_token_file, auth.bearer_token_env or auth.basic"
-            )
-            return ScrapeError(
-                FailureReason.UNAUTHORIZED, f"the server answered {path} with {status}: {advice}", status
-            )
+            advice = "it wants credentials; set auth.bearer_token_file, auth.bearer_token_env or auth.basic"
+            if using := self._headers.credential_settings:
+                advice = f"it does not accept what is sent; check {using}"
+            detail = f"the server answered {path} with {status}: {advice}"
+            return ScrapeError(FailureReason.UNAUTHORIZED, detail, status)
         text = await read_excerpt(response, self._connection)
         excerpt = self._quote_excerpt(text)
         said = f": {excerpt}" if excerpt else ""

@@ -1,8 +1,8 @@
 """Page -> Samples, cheap while the page's layout stays the same. Each target has a parser; threads must not share one.
 
-From one page to the next mostly values change, so that a page that differs from a known one in nothing else is only read for them
-(`fetch.page`). That proves the layout unchanged to the byte. Anything else, from a new series to a malformed line, goes to the strict
-parser, so both ways give the same result.
+From one page to the next, and from one replica of a model to another, mostly values differ. So what a page has beside its values is
+kept, once for all targets whose pages have it, and of a page that has it to the byte only the values are read. Anything else, from a new
+series to a malformed line, goes to the strict parser, so both ways give the same result. Nothing of a page itself is kept.
 
 Why not one compiled pattern of the whole page (its text literal, a hole for each value): measured on a vLLM page it
 takes twice as long, costs 90 ms and 8 MB to compile at each new layout and keeps three times the memory.
@@ -21,12 +21,6 @@ from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.fetch.exposition import NUMBER, ParsedPage, is_openmetrics, parse_text
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.sample import FailureReason, Layout, Page, Samples
-
-# --- Pages that are read again and again: of a page whose layout is known only the values are read.
-#
-# From one page to the next, and from one replica of a model to another, mostly values differ. So what a page has beside its values is
-# kept, once for all targets whose pages have it, and a page that has it to the byte has that layout. Nothing of a page itself is kept.
-
 
 # With these characters alone float() accepts nothing that the strict grammar refuses: no underscore, no blank.
 _NUMBER_BYTES = b"0123456789.eE+-NaInf"

@@ -421,13 +421,11 @@ class Spread(Struct, frozen=True):
     """How a target's GPUs are shared among its engines. None: nothing says it."""
 
     parallel: Parallel | None  # how the work of one engine is spread
-    gpus_per_engine: (
-        float | None
-    )  # the engine's share of the target's GPUs, which need not be whole; never fewer than `parallel` has
+    # the engine's share of the target's GPUs, which need not be whole; never fewer than `parallel` has
+    gpus_per_engine: float | None
     assumed: bool = False  # whether it is a guess that an engine's GPUs are one tensor-parallel group
-    unread: bool = (
-        False  # whether the server has a size above one of a way to spread work that these figures do not know
-    )
+    # whether the server has a size above one of a way to spread work that these figures do not know
+    unread: bool = False
 
 
 def spread_engines(target: Target, facts: ServerFacts, gpus: int | None, engines: int) -> Spread:

@@ -104,14 +104,12 @@ class Nvml:
                 warnings.simplefilter("ignore", FutureWarning)
                 self.module: Any = importlib.import_module("pynvml")
         except ImportError as error:
-            raise GpuError(
-                FailureReason.NO_LIBRARY, f"the Python package nvidia-ml-py cannot be imported ({error})"
-            ) from error
+            detail = f"the Python package nvidia-ml-py cannot be imported ({error})"
+            raise GpuError(FailureReason.NO_LIBRARY, detail) from error
         # the second is no subclass of the first
         names = ("NVMLError", "NVMLLibraryMismatchError")
-        self._errors: tuple[type[Exception], ...] = tuple(
-            getattr(self.module, name) for name in names if hasattr(self.module, name)
-        )
+        classes = (getattr(self.module, name) for name in names if hasattr(self.module, name))
+        self._errors: tuple[type[Exception], ...] = tuple(classes)
 
     def call(self, name: str, *args: Any) -> Any:
         """Call a wrapper. Raises NvmlCallError; FUNCTION_NOT_FOUND where pynvml or the driver lacks it."""

@@ -66,11 +66,7 @@ def read_gpus(samples: Samples) -> tuple[DcgmReading, ...]:
     value, different ones are none. Series without a GPU's UUID (CPUs, switches) are left out.
     """
     return tuple(
-        DcgmReading(
-            _read_uuid(labels),
-            _read_instance(labels),
-            values[_BANDWIDTH] if _BANDWIDTH in values else absent[_BANDWIDTH],
-        )
+        DcgmReading(_read_uuid(labels), _read_instance(labels), (values | absent)[_BANDWIDTH])
         for _, labels, values, absent in collect_values(samples, FIELDS, _read_key)
     )
 

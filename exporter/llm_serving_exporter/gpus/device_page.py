@@ -1,7 +1,12 @@
-"""A device exporter's page -> readings of GPUs, as NVML gives them. Pure. Which exporter it is, its samples say: `recognise`."""
+"""A device exporter's page -> readings of GPUs, as NVML gives them. Pure. Which exporter it is, its samples say: `recognise`.
+
+One table an exporter: which samples feed which field, in which unit, and what each of its values that are no reading looks like. What is
+said here of a field holds for all of them, and for dcgm-exporter's page (`gpus.dcgm`).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from math import inf, isfinite, isnan
@@ -12,12 +17,6 @@ from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.sample import Samples, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence
-
-# --- How the page of a device exporter is read: by a table of its samples, as the pages of runtimes are. Pure.
-#
-# One table an exporter (dcgm.py, amd.py, gaudi.py): which samples feed which field, in which unit, and what each of its values that are no
-# reading looks like. What is said here of a field holds for all of them.
-
 
 # a node has at most 16 GPUs of 8 parts; a page with more is a federation, of which this many are kept
 MOST_GPUS = 4096
@@ -292,6 +291,7 @@ _WHY: Mapping[Absence, GpuAbsence] = {
 }
 _COUNTS = ("ecc_errors_total", "pcie_bytes_total", "nvlink_bytes_total")
 _WHOLE = frozenset({"memory_used_bytes", "memory_total_bytes"})
+_DEVICE_ID = re.compile(r"0x[0-9a-fA-F]{1,8}")
 # more than what drivers keep of the memory, less than from one product to the next
 _MEMORY_TOLERANCE = 0.12
 
@@ -336,10 +336,8 @@ def _count_parts(series: SeriesKey, table: DeviceTable, cards: Mapping[str, set[
     card = _read_card(series, table)
     if not card:
         return 1
-    mode, name = (
-        (series.label(table.partition_label) or "").lower(),
-        " ".join(_read_labels(series, table.name_labels)).lower(),
-    )
+    mode = (series.label(table.partition_label) or "").lower()
+    name = " ".join(_read_labels(series, table.name_labels)).lower()
     said = table.parts_of_mode.get(mode, 1)
     for product, modes in table.parts_of_product.items():
         if product in name:
@@ -391,7 +389,7 @@ def _convert(group: str, value: float) -> Any:
 def _read_product(labels: SeriesKey, table: DeviceTable, memory_bytes: int | None) -> tuple[str, int | None]:
     """Name and PCI device id, as far as the page says them."""
     said = list(_read_labels(labels, table.name_labels))
-    ids = [int(text, 16) for text in said if text.startswith("0x") and _is_hex(text[2:])]
+    ids = [int(text, 16) for text in said if _DEVICE_ID.fullmatch(text)]
     names = [text for text in said if not text.startswith("0x")]
     for product, bytes_ in table.products.items():
         if memory_bytes is not None and abs(memory_bytes - bytes_) <= _MEMORY_TOLERANCE * bytes_:
@@ -403,7 +401,3 @@ def _read_labels(labels: SeriesKey, which: Iterable[str]) -> Iterator[str]:
     for label in which:
         if text := labels.label(label):
             yield text
-
-
-def _is_hex(text: str) -> bool:
-    return bool(text) and len(text) <= 8 and all(letter in "0123456789abcdefABCDEF" for letter in text)

@@ -170,9 +170,8 @@ class EventWatcher:
                     self._faults.begin_fault("wait", f"GPU: XID events cannot be read for now: {error}")
                 self._stop.wait(_PAUSE_AFTER_ERROR_SECONDS)
             except Exception as error:  # noqa: BLE001  # a thread that dies would leave XIDs uncounted and nobody told
-                self._faults.begin_fault(
-                    "wait", f"GPU: XID event dropped: {type(error).__name__}: {error}", logging.ERROR
-                )
+                message = f"GPU: XID event dropped: {type(error).__name__}: {error}"
+                self._faults.begin_fault("wait", message, logging.ERROR)
                 self._stop.wait(_PAUSE_AFTER_ERROR_SECONDS)
 
 

@@ -104,9 +104,8 @@ class _ExporterSource(Generic[R, G]):
         size: int | None = None,
     ) -> R:
         taken = self._monotonic() - started
-        return self._make_readings(
-            Attempt(stage, reason, detail, self._wall(), taken, status, size), self._monotonic(), ()
-        )
+        attempt = Attempt(stage, reason, detail, self._wall(), taken, status, size)
+        return self._make_readings(attempt, self._monotonic(), ())
 
     def _read_page(self, samples: Samples) -> Iterable[G] | str:
         """The GPUs of a page, or why it is not this exporter's."""

@@ -10,9 +10,6 @@ from llm_serving_exporter.gpus.calls import Device, Nvml, NvmlCallError
 from llm_serving_exporter.model.gpu import GpuIdentity, MigInstance
 from llm_serving_exporter.model.record import replace
 
-# --- A device handle -> what the GPU is: what does not change while the driver is loaded.
-
-
 HERTZ_PER_MEGAHERTZ = 1e6
 CLOCK_SM, CLOCK_MEMORY = 1, 2  # nvmlClockType_t
 MEMORY_V2 = 0x02000028  # version word of nvmlMemory_v2_t: version 2, 40 bytes
@@ -132,7 +129,7 @@ def read_instances_max(device: Device) -> int | None:
 
 
 def find_occupied_slots(nvml: Nvml, parent: Any, instances_max: int | None) -> Iterator[tuple[Any, str]]:
-    """The instances that exist now: the handle, valid for this pass, and a UUID "MIG-…", which each configuration of the card makes anew.
+    """The instances that exist now: the handle, valid for this pass, and the UUID "MIG-…", another after each configuration of the card.
 
     A slot that NVML refuses is left out. Raises NvmlCallError where the GPU or the session is gone.
     """

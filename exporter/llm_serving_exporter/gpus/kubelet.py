@@ -91,9 +91,8 @@ class KubeletSource:
             reason = FailureReason.NO_PERMISSION if denied else FailureReason.KUBELET
             readings = self._fail(started, reason, f"{self._socket}: {error.strerror or error}")
         except ImportError as error:
-            readings = self._fail(
-                started, FailureReason.NO_CLIENT, f"{error}: install llm-serving-exporter[kubernetes]"
-            )
+            detail = f"{error}: install llm-serving-exporter[kubernetes]"
+            readings = self._fail(started, FailureReason.NO_CLIENT, detail)
         except Exception as error:
             log.exception("asking the kubelet failed; this is a bug, please report it")
             detail = f"internal error ({type(error).__name__}); the log has the traceback"
@@ -116,9 +115,8 @@ class KubeletSource:
         if not stat.S_ISSOCK(found.st_mode):
             raise OSError(0, "this is no socket")
         if len(os.fsencode(Path(self._socket).absolute())) > PATH_BYTES_MAX:
-            raise OSError(
-                0, f"the path of a socket has at most {PATH_BYTES_MAX} bytes: mount its folder at a shorter one"
-            )
+            what = f"the path of a socket has at most {PATH_BYTES_MAX} bytes: mount its folder at a shorter one"
+            raise OSError(0, what)
         if not os.access(self._socket, os.W_OK):
             raise PermissionError(0, "the exporter's user may not connect to it: run it with UID 0")
         return found.st_dev, found.st_ino

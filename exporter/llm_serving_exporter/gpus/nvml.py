@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from llm_serving_exporter.clock import elapsed_seconds
@@ -20,6 +21,7 @@ from llm_serving_exporter.gpus.session import Kept, Pass, Session
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.later import Retry
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.text import count_nouns
 
@@ -156,16 +158,16 @@ class NvmlSource:
         log: logging.Logger = _LOG,
         sys_root: Path = Path("/sys"),
     ) -> None:
-        self._gpm = gpm
-        self._xid_events = xid_events
-        self._monotonic = monotonic
-        self._wall = wall
+        self._monotonic, self._wall = monotonic, wall
         self._log = log
         self._sys_root = sys_root
         self._faults = FaultLog(log)
         self._lock = threading.Lock()
         self._closed = False
         self._kept = Kept()
+        self._make_session = partial(
+            Session, kept=self._kept, use_gpm=gpm, xid_events=xid_events, monotonic=monotonic, log=log
+        )
         self._nvml: Nvml | None = None
         self._session: Session | None = None
         self._retry = Retry(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
@@ -185,21 +187,15 @@ class NvmlSource:
                 done = self._run_pass(started)
                 gpus = (*done.readings, *self._list_lost(done))
             except GpuError as error:
-                return self._make_failed_readings(started, FailureReason(error.reason), str(error))
+                return self._make_readings(started, FailureReason(error.reason), str(error))
             except Exception as error:  # noqa: BLE001  # the daemon must go on; logged once with its traceback
                 if not self._faults.is_open("internal"):
                     self._log.exception("GPU: a pass failed for a fault in the exporter")
                 self._faults.begin_fault("internal", "GPU: passes fail for a fault in the exporter")
-                return self._make_failed_readings(started, FailureReason.INTERNAL, f"{type(error).__name__}: {error}")
+                return self._make_readings(started, FailureReason.INTERNAL, f"{type(error).__name__}: {error}")
             self._faults.end_fault("internal", "GPU: passes work again")
-            driver_version = None if self._session is None else self._session.driver_version
-        return GpuReadings(
-            attempt=self._make_attempt(started, None, _describe_pass(gpus, len(done.refused))),
-            source=SOURCE,
-            monotonic_seconds=started,
-            gpus=gpus,
-            driver_version=driver_version,
-        )
+            readings = self._make_readings(started, None, _describe_pass(gpus, len(done.refused)), gpus)
+            return replace(readings, driver_version=self._session.driver_version if self._session is not None else None)
 
     def close(self) -> None:
         """Shut NVML down; may be called twice. Where another thread is stuck in the driver, NVML is left as it is."""
@@ -222,7 +218,10 @@ class NvmlSource:
             self._faults.begin_fault("nvml", f"GPU: {self._failure}")
             raise self._copy_failure()
         try:
-            done = self._open_session().read()
+            if self._session is None:
+                assert self._nvml is not None  # it was checked above
+                self._session = self._make_session(self._nvml)
+            done = self._session.read()
         except GpuError as error:
             self._retry.note_failure(now)
             self._end_session()
@@ -239,20 +238,6 @@ class NvmlSource:
         """A new exception each time: one that is raised again and again would collect tracebacks without end."""
         return GpuError(self._failure.reason, str(self._failure))
 
-    def _open_session(self) -> Session:
-        """The session, a new one where there is none. Raises GpuError."""
-        if self._session is None:
-            assert self._nvml is not None  # the caller checked it
-            self._session = Session(
-                self._nvml,
-                self._kept,
-                use_gpm=self._gpm,
-                xid_events=self._xid_events,
-                monotonic=self._monotonic,
-                log=self._log,
-            )
-        return self._session
-
     def _end_session(self) -> None:
         if self._session is not None and not self._session.close():
             self._log.debug("GPU: NVML was left without a shutdown")
@@ -262,12 +247,8 @@ class NvmlSource:
         """The error with advice on what to do."""
         reason = FailureReason(error.reason)
         advice = _ADVICE.get(reason)
-        others = (
-            find_other_vendor_gpus(self._sys_root)
-            if reason in (FailureReason.NO_LIBRARY, FailureReason.NO_DRIVER)
-            else ()
-        )
-        if others:
+        has_no_nvidia = reason in (FailureReason.NO_LIBRARY, FailureReason.NO_DRIVER)
+        if has_no_nvidia and (others := find_other_vendor_gpus(self._sys_root)):
             advice = (
                 f"No NVIDIA GPU can be read, but there are others ({', '.join(others[:8])}): for AMD's and Intel's Gaudi set "
                 "device_exporter.url to their exporter on this node, else gpu.enabled: false; with gpu_model and gpu_count of "
@@ -305,24 +286,15 @@ class NvmlSource:
             self._faults.end_fault("looking", "GPU: every GPU answers")
             self._look_for_lost.reset()
         elif not self._faults.is_open("looking"):
-            self._faults.begin_fault(
-                "looking", "GPU: NVML is initialised again from time to time until every GPU answers", logging.INFO
-            )
+            message = "GPU: NVML is initialised again from time to time until every GPU answers"
+            self._faults.begin_fault("looking", message, logging.INFO)
             self._look_for_lost.note_failure(self._monotonic())
 
-    def _make_attempt(self, started: float, reason: FailureReason | None, detail: str) -> Attempt:
-        return Attempt(
-            stage=Stage.GPU,
-            reason=reason,
-            detail=detail,
-            at_unix_seconds=self._wall(),
-            duration_seconds=max(self._monotonic() - started, 0.0),
-        )
-
-    def _make_failed_readings(self, started: float, reason: FailureReason, detail: str) -> GpuReadings:
-        return GpuReadings(
-            attempt=self._make_attempt(started, reason, detail), source=SOURCE, monotonic_seconds=started
-        )
+    def _make_readings(
+        self, started: float, reason: FailureReason | None, detail: str, gpus: tuple[GpuReading, ...] = ()
+    ) -> GpuReadings:
+        attempt = Attempt(Stage.GPU, reason, detail, self._wall(), max(self._monotonic() - started, 0.0))
+        return GpuReadings(attempt, SOURCE, started, gpus)
 
 
 def _describe_pass(gpus: tuple[GpuReading, ...], refused: int) -> str:
@@ -330,10 +302,7 @@ def _describe_pass(gpus: tuple[GpuReading, ...], refused: int) -> str:
     lost = add_up(gpu.lost for gpu in gpus)
     if not gpus and not refused:
         return "NVML works and shows no GPU: in a container check NVIDIA_VISIBLE_DEVICES"
-    parts = (
-        [f"{lost} of {count_nouns(len(gpus), 'GPU or instance does', 'GPUs and instances do')} not answer"]
-        if lost
-        else []
-    )
+    do = count_nouns(len(gpus), "GPU or instance does", "GPUs and instances do")
+    parts = [f"{lost} of {do} not answer"] if lost else []
     parts += [f"{refused} refused to this process"] if refused else []
     return "; ".join(parts)

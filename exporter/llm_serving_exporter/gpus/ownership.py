@@ -133,19 +133,15 @@ def _find_claimed(
         for gpu in gpus:
             if gpu.mig is None and gpu.minor_number == gpu.index == int(number[1]):
                 return Device(gpu.uuid, base)
-    return Device(
-        None, base, why=f"only the cluster's ResourceSlices say which GPU the claimed device {_quote(grant.device)} is"
-    )
+    why = f"only the cluster's ResourceSlices say which GPU the claimed device {_quote(grant.device)} is"
+    return Device(None, base, why=why)
 
 
 def _find_minor(minor: int, instance: int | None, gpus: tuple[GpuIdentity, ...]) -> tuple[str | None, str]:
     """The UUID, or None with the reason. Several compute instances of one GPU instance cannot be told from one another."""
     what = f"/dev/nvidia{minor}" + ("" if instance is None else f", GPU instance {instance},")
-    found = [
-        gpu.uuid
-        for gpu in gpus
-        if gpu.minor_number == minor and (gpu.mig.gpu_instance_id if gpu.mig else None) == instance
-    ]
+    place = minor, instance
+    found = [gpu.uuid for gpu in gpus if (gpu.minor_number, gpu.mig.gpu_instance_id if gpu.mig else None) == place]
     if len(found) == 1:
         return found[0], ""
     return None, f"{what} is {'not visible to NVML here' if not found else f'{len(found)} instances'}"
@@ -416,12 +412,9 @@ def _assign_granted(grants: Grants, apart: tuple[str, ...] | None, gpus: Sequenc
     seen = {gpu.identity.uuid for gpu in gpus}
     hidden = sum(uuid not in seen for uuid in uuids)
     of_all = count_nouns(len(uuids), "GPU is", "GPUs are")
-    why = (
-        f"{hidden} of its {of_all} not visible to NVML here: the exporter wants NVIDIA_VISIBLE_DEVICES=all"
-        if hidden
-        else ""
-    )
-    return Assignment(uuids, Origin.KUBELET if apart is None else Origin.PROCESS, why, _granted_parts(grants, uuids))
+    why = f"{hidden} of its {of_all} not visible to NVML here: the exporter wants NVIDIA_VISIBLE_DEVICES=all"
+    origin = Origin.KUBELET if apart is None else Origin.PROCESS
+    return Assignment(uuids, origin, why if hidden else "", _granted_parts(grants, uuids))
 
 
 def _granted_parts(grants: Grants, uuids: Iterable[str]) -> dict[str, GpuPart]:

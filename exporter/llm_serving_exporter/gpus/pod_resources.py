@@ -91,6 +91,5 @@ def _list_grants(container: Any) -> Iterator[DeviceGrant]:
             yield DeviceGrant(of.resource_name, device)
     for claim in container.dynamic_resources:
         for one in claim.claim_resources:
-            yield DeviceGrant(
-                one.driver_name, one.device_name, one.pool_name, tuple(device.name for device in one.cdi_devices)
-            )
+            cdi = tuple(device.name for device in one.cdi_devices)
+            yield DeviceGrant(one.driver_name, one.device_name, one.pool_name, cdi)

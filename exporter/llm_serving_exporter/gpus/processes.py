@@ -52,14 +52,6 @@ def find_engine_pids(
     return _add_descendants(owners | launchers, parents)
 
 
-def read_listener_commands(port: int, proc_root: Path = Path("/proc")) -> frozenset[tuple[str, ...]]:
-    """The command lines of what listens on `port` in the reading process's own network namespace, as words; each once.
-
-    Empty where nothing listens, or where /proc does not show who does. Never raises; work is bounded.
-    """
-    return read_commands(_find_owners(port, proc_root, None)[0], proc_root)
-
-
 def read_commands(pids: Iterable[int], proc_root: Path = Path("/proc")) -> frozenset[tuple[str, ...]]:
     """The command lines that engines with these processes were started with, as words; each once.
 
@@ -220,11 +212,8 @@ def explain_blindness(gpus: Sequence[GpuReading], proc_root: Path = Path("/proc"
     # a card in MIG mode is seen by its instances
     parents = {gpu.identity.mig.parent_uuid for gpu in gpus if gpu.identity.mig}
     unread = sum(gpu.processes is None and not gpu.lost and gpu.identity.uuid not in parents for gpu in gpus)
-    return (
-        f"the driver does not list the processes of {unread} of the {count_nouns(len(gpus), 'GPU')} here: set gpus"
-        if unread
-        else ""
-    )
+    of_all = count_nouns(len(gpus), "GPU")
+    return f"the driver does not list the processes of {unread} of the {of_all} here: set gpus" if unread else ""
 
 
 def are_pids_of_here(gpus: Iterable[GpuReading], proc_root: Path = Path("/proc")) -> bool:
@@ -328,8 +317,12 @@ def engine_pids_by_target(targets: Iterable[Target], proc_root: Path = Path("/pr
 
 
 def read_listener(target: Target, proc_root: Path = Path("/proc")) -> frozenset[tuple[str, ...]]:
-    """The command lines of what listens where the target's URL points, as words; empty where that is not this host, or cannot be seen."""
-    return read_listener_commands(_find_port(target), proc_root) if is_local(target) else frozenset()
+    """The command lines of what listens where the target's URL points, as words, each once.
+
+    Empty where that is not this host, nothing listens, or /proc does not show who does. Never raises; work is bounded.
+    """
+    owners = _find_owners(_find_port(target), proc_root, None)[0] if is_local(target) else ()
+    return read_commands(owners, proc_root)
 
 
 def _find_port(target: Target) -> int:

@@ -337,34 +337,34 @@ def read_gpu(device: Device, identity: GpuIdentity, fields: FieldReader) -> tupl
 
     Raises NvmlCallError where the GPU or the session is gone.
     """
-    found: dict[str, Any] = {group: {} for group in _MAPPINGS}
-    found |= read_memory(device)  # before any GPM call, see find_unsupported_reason
+    values: dict[str, Any] = {group: {} for group in _MAPPINGS}
+    values |= read_memory(device)  # before any GPM call, see find_unsupported_reason
     use = device.read("busy_ratio", ("nvmlDeviceGetUtilizationRates",))
     if use is None:
         device.absent["memory_active_ratio"] = device.absent["busy_ratio"]
     else:
-        found |= {"busy_ratio": use.gpu / _PERCENT, "memory_active_ratio": use.memory / _PERCENT}
+        values |= {"busy_ratio": use.gpu / _PERCENT, "memory_active_ratio": use.memory / _PERCENT}
     rows = device.read("remapped_rows", ("nvmlDeviceGetRemappedRows",))
     if rows is not None:
-        found["remapped_rows"] = {"correctable": int(rows[0]), "uncorrectable": int(rows[1])}
-        found |= {"remap_pending": bool(rows[2]), "remap_failed": bool(rows[3])}
+        values["remapped_rows"] = {"correctable": int(rows[0]), "uncorrectable": int(rows[1])}
+        values |= {"remap_pending": bool(rows[2]), "remap_failed": bool(rows[3])}
     processes = _read_processes(device)
     mask = device.read("slowdown", *_SLOWDOWN)
     if mask is not None:
-        found["slowdown"] = {reason: bool(mask & bit) for reason, bit in SLOWDOWN_BITS.items()}
+        values["slowdown"] = {reason: bool(mask & bit) for reason, bit in SLOWDOWN_BITS.items()}
     for name, (calls, factor) in _VALUES.items():
         answer = device.read(name, *calls)
         group, _, member = name.partition(".")
         if answer is not None:
-            found[group] = {**found[group], member: answer * factor} if member else answer * factor
-    for name, values in fields.read(device).items():
-        found[name] = {**found.get(name, {}), **values}
+            values[group] = {**values[group], member: answer * factor} if member else answer * factor
+    for name, members in fields.read(device).items():
+        values[name] = {**values.get(name, {}), **members}
     for group in _MAPPINGS:
-        if not found[group]:
+        if not values[group]:
             # why there is no member is why there is nothing
             reasons = [device.absent.pop(name) for name in list(device.absent) if name.startswith(f"{group}.")]
             device.absent[group] = reasons[0]
-    return GpuReading(identity, processes=_describe_processes(processes), **found), processes
+    return GpuReading(identity, processes=_describe_processes(processes), **values), processes
 
 
 def read_instance(device: Device, identity: GpuIdentity, of_parent: Processes | None) -> GpuReading:
@@ -420,8 +420,10 @@ def _read_processes(device: Device) -> Processes | None:
 def _describe_processes(raw: Processes | None) -> tuple[GpuProcess, ...] | None:
     if raw is None:
         return None
-    memory = ((one, None if one.usedGpuMemory is None else int(one.usedGpuMemory)) for one in raw)
-    return tuple(GpuProcess(int(one.pid), held) for one, held in memory)
+    return tuple(
+        GpuProcess(int(process.pid), None if process.usedGpuMemory is None else int(process.usedGpuMemory))
+        for process in raw
+    )
 
 
 def _belongs_to_instance(process: Any, identity: GpuIdentity) -> bool:

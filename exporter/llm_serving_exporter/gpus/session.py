@@ -258,9 +258,8 @@ class Session:
             if instance.identity is None or instance.identity.mig is None:
                 continue
             reading = read_instance(instance.device, instance.identity, processes)
-            ratios = self._sample_gpm(
-                gpu, instance, parent_handle, gpu.gpm_refused, instance.identity.mig.gpu_instance_id
-            )
+            number = instance.identity.mig.gpu_instance_id
+            ratios = self._sample_gpm(gpu, instance, parent_handle, gpu.gpm_refused, number)
             readings.append(complete_reading(reading, instance.device, ratios, None, GpuAbsence.ON_PARENT))
         self._forget_instances(gpu, keep=tuple(reading.identity.uuid for reading in readings))
         return readings
@@ -284,9 +283,8 @@ class Session:
 
 def _settle_identity(entity: _Entity) -> None:
     """An identity is final once everything that it lacks is lacking for good. Its reasons do not belong to a reading."""
-    entity.settled = all(
-        reason in (GpuAbsence.NOT_SUPPORTED, GpuAbsence.NO_PERMISSION) for reason in entity.device.absent.values()
-    )
+    for_good = {GpuAbsence.NOT_SUPPORTED, GpuAbsence.NO_PERMISSION}
+    entity.settled = for_good.issuperset(entity.device.absent.values())
     entity.device.absent.clear()
 
 

@@ -88,3 +88,12 @@ def plain_pod(
 
 def gpus(count: int, name: str = "nvidia.com/gpu") -> dict[str, Any]:
     return {"limits": {name: str(count)}, "requests": {name: str(count)}}
+
+
+def container(name: str, *ports: int | tuple[int, str], gpu: int = 0, **more: Any) -> dict[str, Any]:
+    """A container that declares these ports, each with its name where it has one, and asks for so many GPUs."""
+    declared = [
+        {"containerPort": one} if isinstance(one, int) else dict(zip(("containerPort", "name"), one, strict=True))
+        for one in ports
+    ]
+    return {"name": name, **({"ports": declared} if ports else {}), **({"resources": gpus(gpu)} if gpu else {}), **more}

@@ -19,6 +19,9 @@ class Process:
 
     pid: int
     parent: int = 1
+    name: str = "vllm"
+    # words of its command line; (): it has none, as a kernel's
+    command: Sequence[str] = ()
     ports: Sequence[int] = ()
     # UID of its pod; "": none
     pod: str = ""
@@ -34,7 +37,8 @@ def write_proc_folder(root: Path, *processes: Process, namespace: str = INITIAL_
     for one in processes:
         folder = root / str(one.pid)
         (folder / "fd").mkdir(parents=True)
-        (folder / "stat").write_text(f"{one.pid} (vllm) S {one.parent} {one.pid} {one.pid} 0 -1\n")
+        (folder / "stat").write_text(f"{one.pid} ({one.name}) S {one.parent} {one.pid} {one.pid} 0 -1\n")
+        (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in one.command))
         slices = (
             f"kubepods-burstable.slice/kubepods-burstable-pod{one.pod.replace('-', '_')}.slice"
             if one.pod

@@ -12,7 +12,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 from tests.support.paths import TESTS
 from tests.support.servers.http_server import QuietHandler
-from tests.support.waiting import PATIENCE_SECONDS
 
 # a version that no recording gets to
 FAR_ON = "1000000"
@@ -45,16 +44,12 @@ class KubeReplay:
     answers gets status 500 and stands in `strays`. Once the recorded watches are through, a watch from the last version stays open
     and silent until the server is closed.
 
-    A list of a single item asks how far the server is, and gets a version that no recording gets to.
-
-    `by_event`: an event is sent only when `send_event` is called; else each watch is sent at once. The addresses of pods are as
+    A list of a single item asks how far the server is, and gets a version that no recording gets to. The addresses of pods are as
     recorded.
     """
 
-    def __init__(self, *names: str, by_event: bool = False) -> None:
+    def __init__(self, *names: str) -> None:
         self._left = [exchange for name in names for exchange in conversation(name)]
-        self._by_event = by_event
-        self._may_send = threading.Semaphore(0)
         self._closing = threading.Event()
         self._guard = threading.Lock()
         self.asked: list[Asked] = []
@@ -78,7 +73,6 @@ class KubeReplay:
 
     def __exit__(self, *exc: object) -> None:
         self._closing.set()
-        self._may_send.release(1000)
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -88,10 +82,6 @@ class KubeReplay:
         """How many recorded exchanges nobody has asked for yet."""
         with self._guard:
             return len(self._left)
-
-    def send_event(self, count: int = 1) -> None:
-        """Lets the watch that is open, or the next, tell so many more events."""
-        self._may_send.release(count)
 
     def _answer(self, handler: QuietHandler) -> None:
         address = urlsplit(handler.path)
@@ -126,8 +116,6 @@ class KubeReplay:
         try:
             handler.wfile.flush()
             for event in events:
-                if self._by_event:
-                    self._may_send.acquire(timeout=PATIENCE_SECONDS)
                 if self._closing.is_set():
                     break
                 line = json.dumps(event, separators=(",", ":")).encode() + b"\n"

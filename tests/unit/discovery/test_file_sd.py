@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.discovery import section as listed
 from llm_serving_exporter.discovery.prometheus_sd import SectionFiles
-from llm_serving_exporter.discovery.section import MOST_KNOWN_TARGETS, SectionReading
+from llm_serving_exporter.discovery.section import MOST_KNOWN_TARGETS, SectionReading, Source
 from llm_serving_exporter.discovery.sections import merge_targets
 from llm_serving_exporter.model.target import Identity, Role, Target
 from llm_serving_exporter.settings.discovery import FileDiscovery
@@ -38,6 +38,14 @@ def read(found: FileDiscovery) -> SectionReading:
     return files_of(found).read()
 
 
+def read_file(folder: Path, text: str, defaults: str = "{}") -> Source:
+    """What sd/a.yml says, which has this text."""
+    setup = discovery(folder, "sd/a.yml", defaults=defaults)
+    (folder / "sd/a.yml").write_text(text)
+    (file,) = read(setup).sources
+    return file
+
+
 def urls(found: SectionReading) -> list[str]:
     return [target.url for file in found.sources for target in file.targets or ()]
 
@@ -47,26 +55,22 @@ def messages(found: SectionReading) -> list[str]:
 
 
 def test_a_label_may_hold_the_query_of_a_metrics_path(tmp_path: Path) -> None:
-    setup = discovery(tmp_path)
-    (tmp_path / "sd/a.yml").write_text('- {targets: ["gpu-1:8080"], labels: {__metrics_path__: "/metrics?model=m"}}\n')
-    (file,) = read(setup).sources
+    file = read_file(tmp_path, '- {targets: ["gpu-1:8080"], labels: {__metrics_path__: "/metrics?model=m"}}\n')
     assert [target.metrics_path for target in file.targets or ()] == ["/metrics?model=m&autoload=false"]
 
 
 def test_labels_of_a_layout(tmp_path: Path) -> None:
     """Ranks with pages of their own: the size of their replica, and that they share experts."""
-    setup = discovery(tmp_path)
-    (tmp_path / "sd/a.yml").write_text(
+    file = read_file(
+        tmp_path,
         """
 - targets: ["rank-0:8000", "rank-1:8000"]
   labels: {group: r1-0, tensor_parallel_size: "1", data_parallel_size: "16", experts_shared: "true", decode_context_parallel_size: "2"}
 - targets: ["copy-0:8000"]
   labels: {data_parallel_size: "2", experts_shared: "false"}
-"""
+""",
     )
-    found = read(setup)
-    assert messages(found) == []
-    (file,) = found.sources
+    assert file.problems == ()
     told = [
         (one.group, one.data_parallel_size, one.experts_shared, one.decode_context_parallel_size)
         for one in file.targets or ()
@@ -75,44 +79,19 @@ def test_labels_of_a_layout(tmp_path: Path) -> None:
 
 
 def test_a_group_with_every_label(tmp_path: Path) -> None:
-    setup = discovery(tmp_path, defaults="{group: blue, interval: 10s, headers: {X-A: a}}")
-    (tmp_path / "sd/a.yml").write_text(
-        """
+    labels = """
 - targets: ["gpu-1:8443"]
-  labels:
-    __scheme__: https
-    __metrics_path__: /m
-    __meta_kubernetes_pod_name: x
-    name: chat-0
-    runtime: vllm
-    model_name: m
-    role: decode
-    group: "7"
-    node: gpu-1
-    gpu_count: "8"
-    batch_limit_requests: 256
-    context_limit_tokens: "4096"
+  labels: {__scheme__: https, __metrics_path__: /m, __meta_kubernetes_pod_name: x, name: chat-0, runtime: vllm, model_name: m, role: decode,
+    group: "7", node: gpu-1, gpu_count: "8", batch_limit_requests: 256, context_limit_tokens: "4096"}
 """
-    )
-    (file,) = read(setup).sources
-    (target,) = file.targets
+    file = read_file(tmp_path, labels, defaults="{group: blue, interval: 10s, headers: {X-A: a}}")
     assert (file.problems, file.warnings) == ((), ())
-    assert target == Target(
-        name="chat-0",
-        url="https://gpu-1:8443",
-        metrics_path="/m",
-        runtime="vllm",
-        model_name="m",
-        role=Role.DECODE,
-        group="7",
-        nodes=("gpu-1",),
-        gpu_count=8,
-        batch_limit_requests=256,
-        context_limit_tokens=4096,
-        interval_seconds=10.0,
-        http=setup.defaults.http,
-    )
+    (target,) = file.targets
     assert target.http.headers == (("X-A", "a"),)
+    assert target == Target(
+        "chat-0", "https://gpu-1:8443", metrics_path="/m", runtime="vllm", model_name="m", role=Role.DECODE, group="7", nodes=("gpu-1",),
+        gpu_count=8, batch_limit_requests=256, context_limit_tokens=4096, interval_seconds=10.0, http=target.http,
+    )  # fmt: skip
 
 
 def test_json_and_yaml_and_several_groups(tmp_path: Path) -> None:
@@ -128,27 +107,23 @@ def test_json_and_yaml_and_several_groups(tmp_path: Path) -> None:
 
 
 def test_defaults_hold_where_a_label_is_missing_or_empty(tmp_path: Path) -> None:
-    setup = discovery(tmp_path, defaults="{runtime: vllm, model_name: m, role: decode, node: n, gpu_count: 4}")
-    (tmp_path / "sd/a.yml").write_text("- targets: ['a:1']\n  labels: {role: '', model_name: ''}\n")
-    target = read(setup).sources[0].targets[0]
+    defaults = "{runtime: vllm, model_name: m, role: decode, node: n, gpu_count: 4}"
+    (target,) = read_file(tmp_path, "- targets: ['a:1']\n  labels: {role: '', model_name: ''}\n", defaults).targets
     assert (target.runtime, target.model_name, target.role, target.nodes, target.gpu_count) == (
         "vllm", "m", "decode", ("n",), 4,
     )  # fmt: skip
-    (tmp_path / "sd/a.yml").write_text("- targets: ['a:1']\n  labels: {runtime: auto}\n")
-    assert read(setup).sources[0].targets[0].runtime is None
+    (target,) = read_file(tmp_path, "- targets: ['a:1']\n  labels: {runtime: auto}\n", defaults).targets
+    assert target.runtime is None
 
 
 def test_every_label_of_a_group_takes_effect(tmp_path: Path) -> None:
-    setup = discovery(tmp_path, defaults="{namespace: prod, region: eu, labels: {team: ops, tier: gold}}")
-    (tmp_path / "sd/a.yml").write_text(
-        """
+    labels = """
 - targets: ["10.0.0.7:8000"]
   labels: {namespace: chat, pod: chat-0, container: vllm, node: n1, workload: chat, workload_kind: Deployment, provider_id: i-0,
     instance_type: p5, team: search, env: prod, empty: "", __meta_kubernetes_pod_uid: x}
 - targets: ["10.0.0.8:8000"]
 """
-    )
-    (file,) = read(setup).sources
+    file = read_file(tmp_path, labels, "{namespace: prod, region: eu, labels: {team: ops, tier: gold}}")
     first, second = file.targets
     assert (first.name, first.nodes) == ("chat/chat-0:8000", ("n1",))
     own = (("env", "prod"), ("team", "search"), ("tier", "gold"))
@@ -159,10 +134,9 @@ def test_every_label_of_a_group_takes_effect(tmp_path: Path) -> None:
 
 
 def test_labels_that_a_target_cannot_have_are_left_out_and_named_once(tmp_path: Path) -> None:
-    setup, path = discovery(tmp_path), tmp_path / "sd/a.yml"
+    path = tmp_path / "sd/a.yml"
     labels = {"team": "x", "job": "vllm", "phase": "p", "app.kubernetes.io/name": "n", "long": "v" * 201, "__tmp": "t"}
-    path.write_text(json.dumps([{"targets": [host], "labels": labels} for host in ("a:1", "b:1")]))
-    (file,) = read(setup).sources
+    file = read_file(tmp_path, json.dumps([{"targets": [host], "labels": labels} for host in ("a:1", "b:1")]))
     assert [target.identity.labels for target in file.targets] == [(("team", "x"),)] * 2
     assert file.warnings == tuple(
         f"{path}: the label {name} is left out: {why}"
@@ -180,15 +154,12 @@ def test_labels_that_a_target_cannot_have_are_left_out_and_named_once(tmp_path: 
 
 
 def test_a_target_has_at_most_32_labels_and_a_file_at_most_20_warnings(tmp_path: Path) -> None:
-    setup, path = discovery(tmp_path), tmp_path / "sd/a.yml"
     many = {f"label_{number:03}": "x" for number in range(40)}
-    path.write_text(json.dumps([{"targets": ["a:1"], "labels": many}]))
-    (file,) = read(setup).sources
+    file = read_file(tmp_path, json.dumps([{"targets": ["a:1"], "labels": many}]))
     assert [name for name, _ in file.targets[0].identity.labels] == sorted(many)[:32]
-    assert file.warnings == (f"{path}: 8 labels are left out: a target has at most 32 of its own.",)
+    assert file.warnings == (f"{file.name}: 8 labels are left out: a target has at most 32 of its own.",)
     wrong = {f"__{number:03}": "x" for number in range(40)}
-    path.write_text(json.dumps([{"targets": ["a:1"], "labels": wrong}]))
-    assert len(read(setup).sources[0].warnings) == 20
+    assert len(read_file(tmp_path, json.dumps([{"targets": ["a:1"], "labels": wrong}])).warnings) == 20
 
 
 def test_a_local_target_of_a_file_is_in_the_sidecars_pod(tmp_path: Path) -> None:
@@ -269,11 +240,9 @@ def test_a_broken_file_says_why_and_keeps_its_last_good_targets(tmp_path: Path, 
 
 
 def test_a_file_that_is_broken_from_the_start_has_no_targets(tmp_path: Path) -> None:
-    setup = discovery(tmp_path)
-    (tmp_path / "sd/a.yml").write_text("{")
-    broken = read(setup)
-    assert broken.sources[0].targets is None
-    assert len(messages(broken)) == 1
+    broken = read_file(tmp_path, "{")
+    assert broken.targets is None
+    assert len(broken.problems) == 1
 
 
 def test_the_targets_of_a_removed_file_are_gone(tmp_path: Path) -> None:
@@ -370,10 +339,8 @@ def test_one_pod_on_two_nodes_is_said(tmp_path: Path) -> None:
 
 
 def test_a_file_with_more_targets_than_one_exporter_reads_is_not_refused(tmp_path: Path) -> None:
-    setup = discovery(tmp_path)
-    (tmp_path / "sd/a.json").write_text(json.dumps([{"targets": [f"c{number}:1" for number in range(2001)]}]))
-    found = read(setup)
-    assert (len(urls(found)), messages(found)) == (2001, [])
+    file = read_file(tmp_path, json.dumps([{"targets": [f"c{number}:1" for number in range(2001)]}]))
+    assert (len(file.targets), file.problems) == (2001, ())
 
 
 @pytest.mark.parametrize("most", keep_quick([1000, MOST_KNOWN_TARGETS], lambda most: most == 1000))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Collection
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -130,11 +131,8 @@ file_sd: [{{files: [a.yml]}}]
 http_sd: [{{url: '{server.url}/', hosts: [127.0.0.2], defaults: {{auth: {{bearer_token_env: T}}}}}}]
 """
         config = load_text(tmp_path, text, environ={"T": "x"})
-        discovery = Discovery(config.discovery)
-        try:
+        with closing(Discovery(config.discovery)) as discovery:
             found = wait_until(lambda: answered(discovery), "the answer")
-        finally:
-            discovery.close()
     assert {one.url: one.http.bearer_token for one in found.targets} == {
         "http://10.0.0.1:1": None,
         "http://127.0.0.2:1": Secret(env="T"),
@@ -152,11 +150,8 @@ http_sd: [{{url: '{server.url}/', hosts: [127.0.0.1, 10.0.0.1], defaults: {{name
 """
         config = load_text(tmp_path, text)
         environ = {"POD_NAMESPACE": "prod", "POD_NAME": "chat-0", "POD_UID": "uid-1", "NODE_NAME": "n1"}
-        discovery = Discovery(config.discovery, environ)
-        try:
+        with closing(Discovery(config.discovery, environ)) as discovery:
             found = wait_until(lambda: answered(discovery), "the answer")
-        finally:
-            discovery.close()
     own = (("env", "live"), ("team", "search"), ("tier", "gold"))
     listed = Identity("prod", workload="chat", region="eu", labels=own)
     assert found.problems == ()

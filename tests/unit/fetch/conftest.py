@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -57,32 +58,43 @@ def make_client() -> Iterator[MakeClient]:
         client.close()
 
 
-class Once:
-    """Servers that are asked for a metrics page once, each by a client of its own, which is made with the rest of the settings."""
+@pytest.fixture
+def client_of(make_client: MakeClient) -> Callable[..., Any]:
+    """with client_of(behaviour, tls=None, clocks={}, **settings) as (server, client): a server that behaves so, and a client of it."""
 
-    def __init__(self, make: MakeClient) -> None:
-        self._make = make
+    @contextmanager
+    def serve(behaviour: Behaviour, *, tls: ssl.SSLContext | None = None, **settings: Any) -> Iterator[Any]:
+        with FaultServer(behaviour, tls=tls) as server:
+            yield server, make_client(server.url, **settings)
+
+    return serve
+
+
+class Once:
+    """Servers that are asked for a metrics page once, each by a client of its own, made as by `client_of`."""
+
+    def __init__(self, client_of: Callable[..., Any]) -> None:
+        self._client_of = client_of
         self.requests: list[Request] = []  # of the last one
         self.connections = 0  # likewise
 
-    def _ask(self, behaviour: Behaviour, tls: ssl.SSLContext | None, ask: Callable[..., Any], settings: Any) -> Any:
-        with FaultServer(behaviour, tls=tls) as server:
-            try:
-                return ask(self._make(server.url, **settings))
-            finally:
-                self.requests, self.connections = server.requests, server.connections
+    def get(self, behaviour: Behaviour, path: str = "/metrics", **settings: Any) -> Page | Refusal:
+        with self._client_of(behaviour, **settings) as (server, client):
+            got: Page | Refusal = client.get_metrics(path)
+            self.requests, self.connections = server.requests, server.connections
+        return got
 
-    def page(
-        self, behaviour: Behaviour, path: str = "/metrics", *, tls: ssl.SSLContext | None = None, **settings: Any
-    ) -> Page:
-        return self._ask(behaviour, tls, lambda client: client.page(path), settings)
+    def page(self, *asked: Any, **settings: Any) -> Page:
+        got = self.get(*asked, **settings)
+        assert isinstance(got, Page), got
+        return got
 
-    def refusal(
-        self, behaviour: Behaviour, path: str = "/metrics", *, tls: ssl.SSLContext | None = None, **settings: Any
-    ) -> Refusal:
-        return self._ask(behaviour, tls, lambda client: client.refusal(path), settings)
+    def refusal(self, *asked: Any, **settings: Any) -> Refusal:
+        got = self.get(*asked, **settings)
+        assert isinstance(got, Refusal)
+        return got
 
 
 @pytest.fixture
-def once(make_client: MakeClient) -> Once:
-    return Once(make_client)
+def once(client_of: Callable[..., Any]) -> Once:
+    return Once(client_of)

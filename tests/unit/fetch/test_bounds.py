@@ -11,19 +11,7 @@ import pytest
 
 from llm_serving_exporter.model.sample import FailureReason
 from tests.support.rows import check_rows
-from tests.support.servers.faultbehaviours import (
-    TEXT,
-    chunk,
-    continue_flood,
-    drip,
-    endless,
-    gzip_bomb,
-    head,
-    page,
-    raw,
-    silent,
-)
-from tests.support.servers.faultserver import FaultServer
+from tests.support.servers import faultbehaviours as fault
 
 CAP = 1 << 20
 BODY = b"up 1\n" * 100
@@ -45,14 +33,14 @@ def sends(*pieces, keep=False):
 def test_byte_at_a_time_ends_at_the_deadline(once, part):
     # Every read succeeds well within the timeout; the whole would take two minutes.
     started = time.monotonic()
-    got = once.refusal(drip(BODY, interval_seconds=0.25, part=part), timeout_seconds=2.0)
+    got = once.refusal(fault.drip(BODY, interval_seconds=0.25, part=part), timeout_seconds=2.0)
     assert 2.0 <= time.monotonic() - started < 60
     assert got.reason is FailureReason.TIMEOUT
     assert "did not complete its answer within 2 s" in got.detail
 
 
 def test_slow_redirects_share_one_deadline(once):
-    answer = head(302, None, "Location: /metrics", "Content-Length: 0")
+    answer = fault.head(302, None, "Location: /metrics", "Content-Length: 0")
 
     def slow(exchange):
         if exchange.wait(0.25):
@@ -70,11 +58,11 @@ def test_deadline_is_counted_on_the_injected_clock(once):
         now[0] += 30.0  # each look at the clock is half a minute later
         return now[0]
 
-    assert once.refusal(page(BODY), clocks={"monotonic": monotonic}).reason is FailureReason.TIMEOUT
+    assert once.refusal(fault.page(BODY), clocks={"monotonic": monotonic}).reason is FailureReason.TIMEOUT
 
 
 def test_slow_error_page_does_not_hide_its_status(once):
-    got = once.refusal(raw(head(500, TEXT, "Content-Length: 100"), keep=True), timeout_seconds=2.0)
+    got = once.refusal(fault.raw(fault.head(500, fault.TEXT, "Content-Length: 100"), keep=True), timeout_seconds=2.0)
     assert (got.reason, got.status) == (FailureReason.STATUS, 500)
 
 
@@ -100,34 +88,34 @@ def test_tls_handshake_counts_into_the_deadline(make_client):
     assert "TLS handshake" in got.detail
 
 
-def test_next_attempt_after_a_timeout_starts_afresh(make_client):
-    with FaultServer({"/metrics": silent()}) as server:
-        client = make_client(server.url, timeout_seconds=2.0)
+def test_next_attempt_after_a_timeout_starts_afresh(client_of):
+    with client_of({"/metrics": fault.silent()}, timeout_seconds=2.0) as (server, client):
         assert client.refusal().reason is FailureReason.TIMEOUT
-        server.behave("/metrics", page(BODY))
+        server.behave("/metrics", fault.page(BODY))
         client.page()
         assert server.connections == 2
 
 
+PROTOCOL, TOO_LARGE = FailureReason.PROTOCOL, FailureReason.TOO_LARGE
 ABSURD_SIZES = (b"-1", b"-5", b"f" * 24, b"0x10", b"7fffffff")
 
 
 @check_rows(
     ("behaviour", "reasons"),
     [
-        (endless(framing="chunked"), [FailureReason.TOO_LARGE]),
-        (endless(framing="close"), [FailureReason.TOO_LARGE]),
-        (gzip_bomb(64 << 20), [FailureReason.TOO_LARGE]),
+        (fault.endless(framing="chunked"), [TOO_LARGE]),
+        (fault.endless(framing="close"), [TOO_LARGE]),
+        (fault.gzip_bomb(64 << 20), [TOO_LARGE]),
         # the body never comes
-        (raw(head(200, TEXT, f"Content-Length: {CAP + 1}"), keep=True), [FailureReason.TOO_LARGE]),
+        (fault.raw(fault.head(200, fault.TEXT, f"Content-Length: {CAP + 1}"), keep=True), [TOO_LARGE]),
         *(
-            (sends(head(200, TEXT, CHUNKED) + size + b"\r\n", *[b"x" * 65536] * 1024), [FailureReason.PROTOCOL, FailureReason.TOO_LARGE])
+            (sends(fault.head(200, fault.TEXT, CHUNKED) + size + b"\r\n", *[b"x" * 65536] * 1024), [PROTOCOL, TOO_LARGE])
             for size in ABSURD_SIZES
         ),
         # framing without a body
-        (sends(head(200, TEXT, CHUNKED) + chunk(BODY) + b"0\r\n", *[b"X-Trailer: " + b"t" * 10_000 + b"\r\n"] * 10_000),
-         [FailureReason.TOO_LARGE]),
-        (continue_flood(), [FailureReason.PROTOCOL]),
+        (sends(fault.head(200, fault.TEXT, CHUNKED) + fault.chunk(BODY) + b"0\r\n", *[b"X-Trailer: " + b"t" * 10_000 + b"\r\n"] * 10_000),
+         [TOO_LARGE]),
+        (fault.continue_flood(), [PROTOCOL]),
     ],
     ids=["chunked", "close", "bomb", "announced", *map(bytes.decode, ABSURD_SIZES), "trailers", "interim"],
     shared=["once"],
@@ -138,7 +126,7 @@ def test_nothing_without_end_is_read_beyond_the_cap(once, behaviour, reasons):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert got.reason in reasons
-    assert got.reason is not FailureReason.TOO_LARGE or "limit" in got.detail or "max_body_bytes" in got.detail
+    assert got.reason is not TOO_LARGE or "limit" in got.detail or "max_body_bytes" in got.detail
     assert peak < 2 * CAP
 
 
@@ -148,11 +136,11 @@ def test_nothing_without_end_is_read_beyond_the_cap(once, behaviour, reasons):
     shared=["once"],
 )
 def test_body_of_exactly_the_cap_is_taken(once, framing):
-    assert len(once.page(page(b"x" * CAP, **framing), max_body_bytes=CAP).body) == CAP
+    assert len(once.page(fault.page(b"x" * CAP, **framing), max_body_bytes=CAP).body) == CAP
 
 
 def test_headers_that_come_byte_by_byte_are_read(once):
-    answer = head(200, "text/plain", f"X-Long: {'a' * 1500}", f"Content-Length: {len(BODY)}") + BODY
+    answer = fault.head(200, "text/plain", f"X-Long: {'a' * 1500}", f"Content-Length: {len(BODY)}") + BODY
     assert once.page(sends(*(bytes([byte]) for byte in answer), keep=True)).body == BODY
 
 
@@ -160,5 +148,5 @@ def test_headers_that_come_byte_by_byte_are_read(once):
     "chunk", [b"4\r\nup 1 2 3\r\n0\r\n\r\n", b"5\r\nup 1\n\r0\r\n\r\n", b"-5\r\nup 1\n\r\n0\r\n\r\n"]
 )
 def test_chunks_that_are_not_as_long_as_they_say_are_refused(once, chunk):
-    got = once.refusal(sends(head(200, "text/plain", CHUNKED) + chunk))
+    got = once.refusal(sends(fault.head(200, "text/plain", CHUNKED) + chunk))
     assert got.reason in (FailureReason.PROTOCOL, FailureReason.CLOSED)

@@ -35,19 +35,17 @@ def refused_for(refused: Refusal, *says: object) -> None:
     assert TOKEN not in refused.detail
 
 
-def test_bearer_token_from_a_file_without_its_newline(make_client, tmp_path):
+def test_bearer_token_from_a_file_without_its_newline(client_of, tmp_path):
     (tmp_path / "token").write_text(f"{TOKEN}\r\n")
-    with FaultServer(GOOD) as server:
-        client = make_client(server.url, bearer_token=Secret(file=str(tmp_path / "token")))
+    with client_of(GOOD, bearer_token=Secret(file=str(tmp_path / "token"))) as (server, client):
         client.page()
         assert isinstance(client.get_json("/version"), Refusal)  # not JSON, but asked with the token too
         assert [request.headers["authorization"] for request in server.requests] == [f"Bearer {TOKEN}"] * 2
 
 
-def test_secrets_from_the_environment_are_read_at_each_use(make_client, monkeypatch):
+def test_secrets_from_the_environment_are_read_at_each_use(client_of, monkeypatch):
     settings = {"bearer_token": Secret(env="ENGINE_TOKEN"), "headers": (("X-Api-Key", Secret(env="ENGINE_KEY")),)}
-    with FaultServer(GOOD) as server:
-        client = make_client(server.url, **settings)
+    with client_of(GOOD, **settings) as (server, client):
         for round_ in ("one", "two"):
             monkeypatch.setenv("ENGINE_TOKEN", f"token-{round_}")
             monkeypatch.setenv("ENGINE_KEY", f"key-{round_}")
@@ -71,7 +69,7 @@ def test_users_host_and_user_agent_replace_ours(once):
 
 
 @pytest.mark.parametrize("how", ["replaced", "rewritten", "relinked"])
-def test_rotated_file_is_picked_up(make_client, tmp_path, how):
+def test_rotated_file_is_picked_up(client_of, tmp_path, how):
     token = tmp_path / "token"
     (tmp_path / "first").write_text("token-one")
     (tmp_path / "second").write_text("token-two")
@@ -79,8 +77,7 @@ def test_rotated_file_is_picked_up(make_client, tmp_path, how):
         token.symlink_to("first")
     else:
         token.write_text("token-one")
-    with FaultServer(GOOD) as server:
-        client = make_client(server.url, bearer_token=Secret(file=str(token)))
+    with client_of(GOOD, bearer_token=Secret(file=str(token))) as (server, client):
         client.page()
         if how == "replaced":
             os.replace(tmp_path / "second", token)
@@ -95,7 +92,7 @@ def test_rotated_file_is_picked_up(make_client, tmp_path, how):
     assert sent == ["Bearer token-one", "Bearer token-two"]
 
 
-def test_a_file_is_read_again_when_it_changed_and_only_then(make_client, tmp_path, monkeypatch):
+def test_a_file_is_read_again_when_it_changed_and_only_then(client_of, tmp_path, monkeypatch):
     token = tmp_path / "token"
     token.write_text("token-one")
     reads = []
@@ -106,8 +103,7 @@ def test_a_file_is_read_again_when_it_changed_and_only_then(make_client, tmp_pat
 
     monkeypatch.setattr("llm_serving_exporter.fetch.credentials.open", counted, raising=False)
     before = os.stat(token)
-    with FaultServer(GOOD) as server:
-        client = make_client(server.url, bearer_token=Secret(file=str(token)))
+    with client_of(GOOD, bearer_token=Secret(file=str(token))) as (server, client):
         for _ in range(3):
             client.page()
         assert reads == [str(token)]
@@ -119,10 +115,9 @@ def test_a_file_is_read_again_when_it_changed_and_only_then(make_client, tmp_pat
         assert len(reads) == 2
 
 
-def test_missing_file_is_a_refusal_until_it_comes(make_client, tmp_path):
+def test_missing_file_is_a_refusal_until_it_comes(client_of, tmp_path):
     token = tmp_path / "token"
-    with FaultServer(GOOD) as server:
-        client = make_client(server.url, bearer_token=Secret(file=str(token)))
+    with client_of(GOOD, bearer_token=Secret(file=str(token))) as (_server, client):
         refused_for(client.refusal(), token, "No such file")
         token.write_text(TOKEN)
         client.page()

@@ -47,37 +47,31 @@ def test_numbers(written: str, value: float, openmetrics: bool) -> None:
     assert repr(found) == repr(value)
 
 
+B = ("a", (("b", "c"),), 1.0)
+PLAIN = ("a", (), 1.0)
+ESCAPED = r'a{z="1",b="quote \" slash \\ line \n other \t",c="} # 1",a="größe 🙂",d=""} 1'
+UNESCAPED = (("a", "größe 🙂"), ("b", 'quote " slash \\ line \n other \\t'), ("c", "} # 1"), ("d", ""), ("z", "1"))
+NAMED = ('my.name "x"', (("label.one", "1"), ("two", "2")), 1.0)
+
+
 @check_rows(
-    "line",
+    ("line", "expected"),
     [
-        'a{b="c"} 1', ' a{b="c"} 1', 'a {b="c"} 1', 'a\t{ b = "c" , }\t1 ', 'a{b="c"}1', 'a{b="c",}  1',
-        '{"a",b="c"} 1', '{b="c","a"} 1', '{ "a" , "b" = "c" } 1', 'a{"b"="c"} 1',
+        *(
+            (line, B)
+            for line in (
+                'a{b="c"} 1', ' a{b="c"} 1', 'a {b="c"} 1', 'a\t{ b = "c" , }\t1 ', 'a{b="c"}1', 'a{b="c",}  1', '{"a",b="c"} 1',
+                '{b="c","a"} 1', '{ "a" , "b" = "c" } 1', 'a{"b"="c"} 1',
+            )
+        ),
+        *((line, PLAIN) for line in ("a 1", "a{} 1", "a{ } 1", "a\t1", "  a \t 1\t", '{"a"} 1')),
+        # labels are unescaped and sorted by name; quoted names may hold anything
+        (ESCAPED, ("a", UNESCAPED, 1.0)),
+        ('{"my.name \\"x\\"","label.one"="1",two="2"} 1', NAMED),
     ],
 )  # fmt: skip
-def test_ways_to_write_one_sample(line: str) -> None:
-    assert samples(line + "\n") == [("a", (("b", "c"),), 1.0)]
-
-
-@check_rows("line", ["a 1", "a{} 1", "a{ } 1", "a\t1", "  a \t 1\t", '{"a"} 1'])
-def test_ways_to_write_a_sample_without_labels(line: str) -> None:
-    assert samples(line + "\n") == [("a", (), 1.0)]
-
-
-def test_labels_are_unescaped_and_sorted_by_name() -> None:
-    ((_, labels, _),) = samples(r'a{z="1",b="quote \" slash \\ line \n other \t",c="} # 1",a="größe 🙂",d=""} 1' + "\n")
-    assert labels == (
-        ("a", "größe 🙂"),
-        ("b", 'quote " slash \\ line \n other \\t'),
-        ("c", "} # 1"),
-        ("d", ""),
-        ("z", "1"),
-    )
-
-
-def test_quoted_names_may_hold_anything() -> None:
-    assert samples('{"my.name \\"x\\"","label.one"="1",two="2"} 1\n') == [
-        ('my.name "x"', (("label.one", "1"), ("two", "2")), 1.0)
-    ]
+def test_ways_to_write_one_sample(line: str, expected: Sample) -> None:
+    assert samples(line + "\n") == [expected]
 
 
 def test_names_keep_colons_and_underscores() -> None:

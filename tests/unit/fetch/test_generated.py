@@ -12,9 +12,9 @@ import llm_serving_simulator
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.fetch.exposition import parse_text
 from llm_serving_exporter.fetch.page import PageParser
-from llm_serving_exporter.model.sample import FailureReason, Layout, Page, Samples
+from llm_serving_exporter.model.sample import FailureReason, Layout, Page
+from tests.fuzz.harness import check_page
 from tests.support.builders.exposition_oracle import (
-    OracleSample,
     archived_pages,
     as_openmetrics,
     difference,
@@ -118,21 +118,6 @@ def test_generated_openmetrics_pages_read_as_the_oracle_reads_them(text: str) ->
     assert difference(ours, oracle_samples(text, openmetrics=True)) == ""
 
 
-def attempt(body: bytes, content_type: str) -> tuple[Samples, None] | tuple[None, ExpositionError]:
-    try:
-        return PageParser().parse(Page(body, content_type, 0.0, 0.0)), None
-    except ExpositionError as error:
-        return None, error
-
-
-def reading(text: str, openmetrics: bool) -> list[OracleSample] | None:
-    """What the oracle makes of a page, None where it refuses; it refuses with whatever exception it runs into."""
-    try:
-        return oracle_samples(text, openmetrics=openmetrics)
-    except Exception:
-        return None
-
-
 @pytest.mark.parametrize("openmetrics", [False, True])
 @pytest.mark.hypothesis
 def test_a_damaged_page_is_refused_or_read_as_the_oracle_reads_it(openmetrics: bool) -> None:
@@ -153,22 +138,7 @@ def compare_damaged(openmetrics: bool, data: st.DataObject) -> None:
                 body.insert(at, byte)
             case _:
                 del body[at:]
-    kind = "application/openmetrics-text" if openmetrics else "text/plain"
-    samples, refusal = attempt(bytes(body), kind)
-    if samples is None:
-        assert refusal.reason in (FailureReason.MALFORMED, FailureReason.TRUNCATED)
-        assert 0 <= refusal.line <= body.count(b"\n") + 1
-        assert openmetrics or "OpenMetrics" not in refusal.cause
-        return
-    text = body.decode()
-    ours = parse_text(text, openmetrics=openmetrics)
-    assert repr(samples.values) == repr(ours.values)
-    theirs = reading(text, openmetrics)
-    if theirs is None:
-        return
-    if openmetrics and len(set(ours.keys)) < len(ours.keys):
-        return  # the oracle drops a series that comes twice
-    assert difference(ours, theirs) == "", text
+    check_page(bytes(body))
 
 
 # --- recorded pages of real servers ---

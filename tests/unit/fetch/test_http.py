@@ -20,19 +20,7 @@ from llm_serving_exporter.fetch.http import JsonAnswer
 from llm_serving_exporter.fetch.waits import drive
 from llm_serving_exporter.model.sample import FailureReason, Refusal
 from tests.support.rows import check_rows
-from tests.support.servers.faultbehaviours import (
-    TEXT,
-    closes_idle,
-    first_only,
-    hang_up,
-    head,
-    page,
-    raw,
-    redirect,
-    silent,
-    status,
-    truncated,
-)
+from tests.support.servers import faultbehaviours as fault
 from tests.support.servers.faultserver import FaultServer
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -42,12 +30,12 @@ BODY = b'vllm:num_requests_running{model_name="m"} 3.0\n' * 1200
 @check_rows("framing", ["length", "chunked", "close"], shared=["once"])
 @check_rows("compress", [False, True])
 def test_page_arrives_whole_in_every_framing(once, framing, compress):
-    got = once.page(page(BODY, framing=framing, compress=compress))
-    assert (got.body, got.content_type, got.status) == (BODY, TEXT, 200)
+    got = once.page(fault.page(BODY, framing=framing, compress=compress))
+    assert (got.body, got.content_type, got.status) == (BODY, fault.TEXT, 200)
 
 
 def test_request_asks_for_the_text_format_only(make_client):
-    with FaultServer(page(BODY)) as server:
+    with FaultServer(fault.page(BODY)) as server:
         make_client(server.url).page("/metrics?name[]=up")
         (request,) = server.requests
     assert (request.method, request.target) == ("GET", "/metrics?name[]=up")
@@ -58,41 +46,39 @@ def test_request_asks_for_the_text_format_only(make_client):
 
 def test_times_come_from_the_injected_clocks(once):
     ticks = iter([100.0, *[101.0] * 50])
-    got = once.page(page(BODY), clocks={"monotonic": lambda: next(ticks), "wall": lambda: 1.7e9})
+    got = once.page(fault.page(BODY), clocks={"monotonic": lambda: next(ticks), "wall": lambda: 1.7e9})
     assert (got.received_unix_seconds, got.received_monotonic_seconds) == (1.7e9, 101.0)
 
 
-def test_connection_is_kept_alive(make_client):
-    with FaultServer(page(BODY)) as server:
-        client = make_client(server.url)
+def test_connection_is_kept_alive(client_of):
+    with client_of(fault.page(BODY)) as (server, client):
         for _ in range(5):
             client.page()
         assert len(server.requests) == 5
         assert server.connections == 1
 
 
-@pytest.mark.parametrize("behaviour", [page(BODY, keep=False), page(BODY, framing="close")], ids=["close", "http-1.0"])
-def test_announced_close_is_honoured(make_client, behaviour):
-    with FaultServer(behaviour) as server:
-        client = make_client(server.url)
+@pytest.mark.parametrize(
+    "behaviour", [fault.page(BODY, keep=False), fault.page(BODY, framing="close")], ids=["close", "http-1.0"]
+)
+def test_announced_close_is_honoured(client_of, behaviour):
+    with client_of(behaviour) as (server, client):
         client.page()
         server.wait_until_idle()
         client.page()
         assert server.connections == 2
 
 
-def test_announced_close_is_honoured_before_the_server_gets_to_it(make_client):
-    lingering = raw(head(200, TEXT, "Content-Length: 5", "Connection: close") + b"up 1\n", keep=True)
-    with FaultServer(lingering) as server:
-        client = make_client(server.url)
+def test_announced_close_is_honoured_before_the_server_gets_to_it(client_of):
+    lingering = fault.raw(fault.head(200, fault.TEXT, "Content-Length: 5", "Connection: close") + b"up 1\n", keep=True)
+    with client_of(lingering) as (server, client):
         client.page()
         client.page()
         assert server.connections == 2
 
 
-def test_connection_closed_while_idle_is_opened_again(make_client):
-    with FaultServer(closes_idle(BODY)) as server:
-        client = make_client(server.url)
+def test_connection_closed_while_idle_is_opened_again(client_of):
+    with client_of(fault.closes_idle(BODY)) as (server, client):
         for expected in (1, 2, 3):
             client.page()
             server.wait_until_idle()  # the close has reached the client
@@ -100,34 +86,36 @@ def test_connection_closed_while_idle_is_opened_again(make_client):
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_kept_connection_that_dies_before_the_first_byte_is_opened_again_once(make_client, reset):
-    with FaultServer({"/metrics": first_only(page(BODY), then=hang_up(reset=reset))}) as server:
-        client = make_client(server.url)
+def test_kept_connection_that_dies_before_the_first_byte_is_opened_again_once(client_of, reset):
+    with client_of({"/metrics": fault.first_only(fault.page(BODY), then=fault.hang_up(reset=reset))}) as (
+        server,
+        client,
+    ):
         client.page()
         client.page()
         assert server.connections == 2
         assert len(server.requests) == 3
-        server.behave("/metrics", hang_up(reset=reset))
+        server.behave("/metrics", fault.hang_up(reset=reset))
         assert client.refusal().reason is FailureReason.CLOSED
         # the last one is of a hello: does it speak TLS?
         assert server.connections == 4
         assert len(server.requests) == 5
 
 
-@pytest.mark.parametrize("then", [truncated(BODY, 10), raw(head(200, TEXT)[:-4])], ids=["body", "headers"])
-def test_kept_connection_that_dies_after_the_first_byte_is_not_asked_again(make_client, then):
-    with FaultServer(first_only(page(BODY), then=then)) as server:
-        client = make_client(server.url)
+@pytest.mark.parametrize(
+    "then", [fault.truncated(BODY, 10), fault.raw(fault.head(200, fault.TEXT)[:-4])], ids=["body", "headers"]
+)
+def test_kept_connection_that_dies_after_the_first_byte_is_not_asked_again(client_of, then):
+    with client_of(fault.first_only(fault.page(BODY), then=then)) as (server, client):
         client.page()
         assert client.refusal().reason is FailureReason.CLOSED
         assert len(server.requests) == 2
 
 
-def test_kept_connection_that_stays_silent_is_not_opened_again(make_client):
-    with FaultServer({"/metrics": page(BODY)}) as server:
-        client = make_client(server.url, timeout_seconds=0.3)
+def test_kept_connection_that_stays_silent_is_not_opened_again(client_of):
+    with client_of({"/metrics": fault.page(BODY)}, timeout_seconds=0.3) as (server, client):
         client.page()
-        server.behave("/metrics", silent())
+        server.behave("/metrics", fault.silent())
         refused = client.refusal()
         assert refused.reason is FailureReason.TIMEOUT
         assert "sent no answer within 0.3 s" in refused.detail
@@ -135,39 +123,38 @@ def test_kept_connection_that_stays_silent_is_not_opened_again(make_client):
 
 
 def test_fresh_connection_that_dies_is_not_opened_again(once):
-    assert once.refusal(hang_up()).reason is FailureReason.CLOSED
+    assert once.refusal(fault.hang_up()).reason is FailureReason.CLOSED
     # one more for the question whether it speaks TLS
     assert once.connections == 2
 
 
-def test_second_attempt_shares_the_deadline(make_client):
+def test_second_attempt_shares_the_deadline(client_of):
     late = [0.0]
 
     def hang_up_late(exchange):
         late[0] = 1000.0  # the client's clock, when it sees the connection end
         return False
 
-    with FaultServer(first_only(page(BODY), then=hang_up_late)) as server:
-        client = make_client(server.url, {"monotonic": lambda: time.monotonic() + late[0]})
+    with client_of(
+        fault.first_only(fault.page(BODY), then=hang_up_late), clocks={"monotonic": lambda: time.monotonic() + late[0]}
+    ) as (server, client):
         client.page()
         assert client.refusal().reason is FailureReason.TIMEOUT
         assert server.connections == 1
 
 
-def test_answer_nobody_asked_for_is_not_taken_for_the_next_one(make_client):
-    one = head(200, TEXT, "Content-Length: 6") + b"old 1\n"
+def test_answer_nobody_asked_for_is_not_taken_for_the_next_one(client_of):
+    one = fault.head(200, fault.TEXT, "Content-Length: 6") + b"old 1\n"
     # Beyond the client's read buffer, so that the second answer is still in the socket.
-    two = head(200, TEXT, f"Content-Length: {200_000}") + b"x" * 200_000
-    with FaultServer({"/metrics": raw(one + two, keep=True)}) as server:
-        client = make_client(server.url)
+    two = fault.head(200, fault.TEXT, f"Content-Length: {200_000}") + b"x" * 200_000
+    with client_of({"/metrics": fault.raw(one + two, keep=True)}) as (server, client):
         assert client.page().body == b"old 1\n"
-        server.behave("/metrics", page(b"new 1\n"))
+        server.behave("/metrics", fault.page(b"new 1\n"))
         assert client.page().body == b"new 1\n"
 
 
-def test_any_failure_closes_the_connection(make_client):
-    with FaultServer({"/metrics": page(BODY), "/gone": status(500, b"oops")}) as server:
-        client = make_client(server.url)
+def test_any_failure_closes_the_connection(client_of):
+    with client_of({"/metrics": fault.page(BODY), "/gone": fault.status(500, b"oops")}) as (server, client):
         client.page()
         client.refusal("/gone")
         server.wait_until_idle()
@@ -175,9 +162,8 @@ def test_any_failure_closes_the_connection(make_client):
         assert server.connections == 2
 
 
-def test_close_may_be_called_twice_and_the_client_used_again(make_client):
-    with FaultServer(page(BODY)) as server:
-        client = make_client(server.url)
+def test_close_may_be_called_twice_and_the_client_used_again(client_of):
+    with client_of(fault.page(BODY)) as (_server, client):
         client.close()
         client.page()
         client.close()
@@ -185,11 +171,10 @@ def test_close_may_be_called_twice_and_the_client_used_again(make_client):
         client.page()
 
 
-@check_rows("code", [301, 302, 303, 307, 308], shared=["make_client"])
-def test_redirect_within_the_server_is_followed_on_the_same_connection(make_client, code):
-    routes = {"/metrics": redirect("/metrics/?a=1", code, b"moved"), "/metrics/": page(BODY)}
-    with FaultServer(routes) as server:
-        client = make_client(server.url, headers=(("X-Key", "secret"),))
+@check_rows("code", [301, 302, 303, 307, 308], shared=["client_of"])
+def test_redirect_within_the_server_is_followed_on_the_same_connection(client_of, code):
+    routes = {"/metrics": fault.redirect("/metrics/?a=1", code, b"moved"), "/metrics/": fault.page(BODY)}
+    with client_of(routes, headers=(("X-Key", "secret"),)) as (server, client):
         client.page()
         assert [request.target for request in server.requests] == ["/metrics", "/metrics/?a=1"]
         assert all(request.headers["x-key"] == "secret" for request in server.requests)
@@ -199,27 +184,26 @@ def test_redirect_within_the_server_is_followed_on_the_same_connection(make_clie
 @pytest.mark.parametrize(("framing", "connections"), [("Content-Length: 5", 1), ("Transfer-Encoding: chunked", 2)])
 def test_late_body_of_a_redirect_is_not_taken_for_the_next_answer(make_client, framing, connections):
     def late(exchange):
-        exchange.send(head(307, TEXT, "Location: /there", framing))
+        exchange.send(fault.head(307, fault.TEXT, "Location: /there", framing))
         exchange.wait(0.1)
         exchange.send(b"moved")
         return True
 
-    with FaultServer({"/here": late, "/there": page(BODY)}) as server:
+    with FaultServer({"/here": late, "/there": fault.page(BODY)}) as server:
         make_client(server.url).page("/here")
         assert server.connections == connections
 
 
 @check_rows("location", ["{url}/there", "//{authority}/there", "there", "./there"], shared=["make_client"])
 def test_redirect_may_be_absolute_or_relative(make_client, location):
-    with FaultServer({"/there": page(BODY)}) as server:
-        server.behave("/here", redirect(location.format(url=server.url, authority=server.authority)))
+    with FaultServer({"/there": fault.page(BODY)}) as server:
+        server.behave("/here", fault.redirect(location.format(url=server.url, authority=server.authority)))
         make_client(server.url).page("/here")
 
 
-def test_three_redirects_are_followed_and_no_more(make_client):
-    hops = {f"/{n}": redirect(f"/{n + 1}") for n in range(4)}
-    with FaultServer({**hops, "/4": page(BODY)}) as server:
-        client = make_client(server.url)
+def test_three_redirects_are_followed_and_no_more(client_of):
+    hops = {f"/{n}": fault.redirect(f"/{n + 1}") for n in range(4)}
+    with client_of({**hops, "/4": fault.page(BODY)}) as (_server, client):
         client.page("/1")
         refused = client.refusal("/0")
         assert (refused.reason, refused.status) == (FailureReason.REDIRECT, 302)
@@ -236,8 +220,8 @@ def test_three_redirects_are_followed_and_no_more(make_client):
     shared=["make_client"],
 )  # fmt: skip
 def test_redirect_elsewhere_is_refused(make_client, location):
-    with FaultServer(status(200)) as server:
-        server.behave("/metrics", redirect(None if location is None else location.format(port=server.port)))
+    with FaultServer(fault.status(200)) as server:
+        server.behave("/metrics", fault.redirect(None if location is None else location.format(port=server.port)))
         refused = make_client(server.url).refusal()
         assert (refused.reason, refused.status) == (FailureReason.REDIRECT, 302)
         assert len(server.requests) == 1
@@ -245,7 +229,7 @@ def test_redirect_elsewhere_is_refused(make_client, location):
 
 def test_ipv6_host_header_has_brackets(make_client):
     try:
-        server = FaultServer(page(BODY), address_family=socket.AF_INET6)
+        server = FaultServer(fault.page(BODY), address_family=socket.AF_INET6)
         server.__enter__()
     except OSError as error:
         pytest.skip(f"this machine has no IPv6 loopback: {error}")
@@ -259,7 +243,7 @@ def test_ipv6_host_header_has_brackets(make_client):
 def test_second_address_is_tried_when_the_first_refuses(make_client, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         closed_port = unused.getsockname()[1]
-    with FaultServer(page(BODY)) as server:
+    with FaultServer(fault.page(BODY)) as server:
         # The resolver's answer is the outside here: a name with a dead address and a live one.
         addresses = [
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in (closed_port, server.port)
@@ -272,35 +256,34 @@ def test_second_address_is_tried_when_the_first_refuses(make_client, monkeypatch
 def test_proxy_variables_are_ignored(once, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    once.page(page(BODY))
+    once.page(fault.page(BODY))
 
 
-def test_json_answer(make_client):
-    with FaultServer({"/version": page(b'{"version": "0.32.0"}', "application/json")}) as server:
-        client = make_client(server.url)
+def test_json_answer(client_of):
+    with client_of({"/version": fault.page(b'{"version": "0.32.0"}', "application/json")}) as (server, client):
         assert client.get_json("/version") == JsonAnswer({"version": "0.32.0"}, 200)
         assert server.requests[0].headers["accept"] == "application/json"
 
 
 @pytest.mark.parametrize("content_type", [None, "application/json; charset=utf-8", "application/problem+json"])
 def test_json_under_its_other_content_types(make_client, content_type):
-    with FaultServer(page(b"[1]", content_type)) as server:
+    with FaultServer(fault.page(b"[1]", content_type)) as server:
         assert make_client(server.url).get_json("/version") == JsonAnswer([1], 200)
 
 
 @check_rows(
     ("behaviour", "reason"),
     [
-        (page(b'{"version": ', "application/json"), FailureReason.MALFORMED),
-        (page(b"\xff\xfe\xff", "application/json"), FailureReason.MALFORMED),
-        (page(b"[" * 200_000, "application/json"), FailureReason.MALFORMED),
-        (page(b"9" * 100_000, "application/json"), FailureReason.MALFORMED),
-        (page(b"<html>", "text/html"), FailureReason.CONTENT_TYPE),
-        (page(b" \n", "application/json"), FailureReason.EMPTY),
-        (page(b'"' + b"x" * (1 << 20) + b'"', "application/json"), FailureReason.TOO_LARGE),
-        (status(404), FailureReason.STATUS),
-        (status(401), FailureReason.UNAUTHORIZED),
-        (hang_up(), FailureReason.CLOSED),
+        (fault.page(b'{"version": ', "application/json"), FailureReason.MALFORMED),
+        (fault.page(b"\xff\xfe\xff", "application/json"), FailureReason.MALFORMED),
+        (fault.page(b"[" * 200_000, "application/json"), FailureReason.MALFORMED),
+        (fault.page(b"9" * 100_000, "application/json"), FailureReason.MALFORMED),
+        (fault.page(b"<html>", "text/html"), FailureReason.CONTENT_TYPE),
+        (fault.page(b" \n", "application/json"), FailureReason.EMPTY),
+        (fault.page(b'"' + b"x" * (1 << 20) + b'"', "application/json"), FailureReason.TOO_LARGE),
+        (fault.status(404), FailureReason.STATUS),
+        (fault.status(401), FailureReason.UNAUTHORIZED),
+        (fault.hang_up(), FailureReason.CLOSED),
     ],
     shared=["make_client"],
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import time
 import weakref
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.fetch.exposition import parse_text
 from llm_serving_exporter.fetch.page import KnownPages, PageParser
 from llm_serving_exporter.model.sample import FailureReason, Page, Samples, SeriesKey
+from tests.fuzz.harness import check_successor
 from tests.support.rows import check_rows
 
 # how long an example takes is the machine's matter, not the parser's
@@ -32,16 +35,6 @@ a{b="e"} NaN
 
 def page(body: bytes, content_type: str = TEXT) -> Page:
     return Page(body, content_type, 0.0, 0.0)
-
-
-def outcome(parser: PageParser, body: bytes, content_type: str = TEXT) -> object:
-    """What a page gives, comparable: values as repr, so that NaN is itself; or the error."""
-    try:
-        samples = parser.parse(page(body, content_type))
-    except ExpositionError as error:
-        return error.line, error.cause, error.reason
-    layout = samples.layout
-    return repr(samples.values), layout.keys, dict(layout.types), layout.names, layout.series_count
 
 
 def both(first: bytes, second: bytes) -> tuple[Samples, Samples]:
@@ -253,16 +246,12 @@ def page_sequences(draw: st.DrawFn) -> list[bytes]:
     return pages
 
 
-@given(page_sequences(), st.sampled_from([TEXT, OPENMETRICS]), st.booleans())
+@given(page_sequences(), st.booleans(), st.booleans())
 def test_any_sequence_of_pages_reads_as_each_page_alone(
-    pages: list[bytes], content_type: str, everything: bool
+    pages: list[bytes], openmetrics: bool, everything: bool
 ) -> None:
-    wanted, known = None if everything else "a".__eq__, KnownPages()
-    parser, other = PageParser(wanted, known=known), PageParser(wanted, known=known)
-    for body in pages:
-        assert outcome(parser, body, content_type) == outcome(PageParser(wanted), body, content_type)
-    for body in reversed(pages):
-        assert outcome(other, body, content_type) == outcome(PageParser(wanted), body, content_type)
+    for before, body in pairwise(pages):
+        check_successor(before, body, openmetrics=openmetrics, wanted=None if everything else "a".__eq__)
 
 
 @given(st.data())
@@ -278,9 +267,7 @@ def test_a_known_page_with_flipped_bytes_reads_as_that_page_alone(data: st.DataO
                 del body[at]
             case _:
                 body.insert(at, data.draw(alphabet))
-    parser = PageParser(lambda name: name == "a")
-    parser.parse(page(FIRST))
-    assert outcome(parser, bytes(body)) == outcome(PageParser(lambda name: name == "a"), bytes(body))
+    check_successor(FIRST, bytes(body), wanted="a".__eq__)
 
 
 # --- every refusal: line, cause, reason ---
@@ -407,51 +394,40 @@ def test_malformed_openmetrics_names_line_and_cause(line: str) -> None:
     assert refusal(text, openmetrics=True) == (2, MALFORMED_OPENMETRICS[line], FailureReason.MALFORMED)
 
 
-@check_rows(("rest", "line"), [("a 2\n", 3), ("\n", 3), ("# EOF\n", 3), ("a 2", 3), ("# EOF", 3)])
-def test_nothing_may_follow_the_end_of_an_openmetrics_page(rest: str, line: int) -> None:
-    assert refusal(f"a 1\n# EOF\n{rest}", openmetrics=True) == (line, "text after # EOF", FailureReason.MALFORMED)
+MALFORMED, TRUNCATED, TOO_MANY = FailureReason.MALFORMED, FailureReason.TRUNCATED, FailureReason.TOO_MANY_SERIES
+BEYOND = "the page has more than 2 series; raise max_series if that is right"
+AFTER, INSIDE = "text after # EOF", "the page ends inside this line, without a newline"
+CAPPED = "# TYPE a gauge\n\na 1\n  # not a sample\na 2\n\t a 3\na 4\n"
 
 
-@check_rows("openmetrics", [False, True])
-@check_rows("cut", ["a 12", "# HELP a", "# EO", "a", "# EOF\\", "# EOF "])
-def test_page_that_stops_inside_a_line_is_truncated(cut: str, openmetrics: bool) -> None:
-    cause = "the page ends inside this line, without a newline"
-    assert refusal(f"a 1\n{cut}", openmetrics=openmetrics) == (2, cause, FailureReason.TRUNCATED)
+@check_rows(
+    ("text", "more", "expected"),
+    [
+        *((f"a 1\n# EOF\n{rest}", {"openmetrics": True}, (3, AFTER, MALFORMED)) for rest in ("a 2\n", "\n", "# EOF\n", "a 2", "# EOF")),
+        *(
+            (f"a 1\n{cut}", {"openmetrics": openmetrics}, (2, INSIDE, TRUNCATED))
+            for cut in ("a 12", "# HELP a", "# EO", "a", "# EOF\\", "# EOF ") for openmetrics in (False, True)
+        ),
+        *(("", {"openmetrics": openmetrics}, (0, "the page is empty", TRUNCATED)) for openmetrics in (False, True)),
+        ("# TYPE a gauge\na 1\n", {"openmetrics": True}, (0, "the OpenMetrics page does not end in # EOF", TRUNCATED)),
+        # a malformed line counts before a cut end, too many series before both
+        ("a x\nb 1", {}, (1, "value 'x' is not a number", MALFORMED)),
+        (CAPPED, {"max_series": 2}, (6, BEYOND, TOO_MANY)),
+        ("a 1\nnot a sample\na 3\n", {"max_series": 2}, (3, BEYOND, TOO_MANY)),
+    ],
+)  # fmt: skip
+def test_the_end_of_a_page_and_its_series(text: str, more: dict[str, Any], expected: tuple[int, str, str]) -> None:
+    assert refusal(text, **more) == expected
 
 
-@pytest.mark.parametrize("openmetrics", [False, True])
-def test_empty_page_is_truncated(openmetrics: bool) -> None:
-    assert refusal("", openmetrics=openmetrics) == (0, "the page is empty", FailureReason.TRUNCATED)
-
-
-def test_openmetrics_page_without_its_end_is_truncated() -> None:
-    expected = (0, "the OpenMetrics page does not end in # EOF", FailureReason.TRUNCATED)
-    assert refusal("# TYPE a gauge\na 1\n", openmetrics=True) == expected
-
-
-def test_a_malformed_line_counts_before_a_cut_end() -> None:
-    assert refusal("a x\nb 1") == (1, "value 'x' is not a number", FailureReason.MALFORMED)
-
-
-def test_too_many_series_names_the_cap_the_setting_and_the_first_line_too_many() -> None:
-    text = "# TYPE a gauge\n\na 1\n  # not a sample\na 2\n\t a 3\na 4\n"
-    assert refusal(text, max_series=2) == (
-        6,
-        "the page has more than 2 series; raise max_series if that is right",
-        FailureReason.TOO_MANY_SERIES,
-    )
-    assert parse_text(text, openmetrics=False, max_series=4).series_count == 4
+def test_a_page_of_as_many_series_as_it_may_have_is_read() -> None:
+    assert parse_text(CAPPED, openmetrics=False, max_series=4).series_count == 4
 
 
 def test_the_series_cap_counts_samples_that_nobody_asked_for() -> None:
     with pytest.raises(ExpositionError) as caught:
         parse_text("a 1\na 2\na 3\n", openmetrics=False, wanted=lambda name: False, max_series=2)
     assert caught.value.reason == FailureReason.TOO_MANY_SERIES
-
-
-def test_lines_beyond_the_series_cap_are_not_parsed() -> None:
-    # the second line alone would be MALFORMED
-    assert refusal("a 1\nnot a sample\na 3\n", max_series=2)[2] == FailureReason.TOO_MANY_SERIES
 
 
 @check_rows(

@@ -18,23 +18,7 @@ from llm_serving_exporter.fetch.waits import EXCERPT_CHARACTERS, quote_first_lin
 from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from tests.support.rows import check_rows
-from tests.support.servers.faultbehaviours import (
-    TEXT,
-    chunk,
-    drip,
-    endless,
-    garbage,
-    hang_up,
-    head,
-    header_flood,
-    loading,
-    page,
-    raw,
-    redirect,
-    silent,
-    status,
-    truncated,
-)
+from tests.support.servers import faultbehaviours as fault
 from tests.support.servers.faultserver import Behaviour, FaultServer
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.unit.fetch.conftest import BlockingClient, MakeClient
@@ -47,51 +31,51 @@ PROTOBUF = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFa
 
 def framed(*headers: str, body: bytes = BODY, keep: bool = True) -> Behaviour:
     """An answer with these headers, after which the connection stays open."""
-    return raw(head(200, TEXT, *headers) + body, keep=keep)
+    return fault.raw(fault.head(200, fault.TEXT, *headers) + body, keep=keep)
 
 
 ANSWERS: list[tuple[str, Behaviour, FailureReason, int | None, str]] = [
-    ("silent", silent(), FailureReason.TIMEOUT, None, "sent no answer within"),
-    ("hang-up", hang_up(), FailureReason.CLOSED, None, "hung up before the first byte"),
-    ("reset", hang_up(reset=True), FailureReason.CLOSED, None, "hung up"),
-    ("short-body", truncated(BODY, 100), FailureReason.CLOSED, None, "of a complete answer"),
+    ("silent", fault.silent(), FailureReason.TIMEOUT, None, "sent no answer within"),
+    ("hang-up", fault.hang_up(), FailureReason.CLOSED, None, "hung up before the first byte"),
+    ("reset", fault.hang_up(reset=True), FailureReason.CLOSED, None, "hung up"),
+    ("short-body", fault.truncated(BODY, 100), FailureReason.CLOSED, None, "of a complete answer"),
     ("short-gzip", framed("Content-Length: 999", *GZIP, body=PACKED_BODY, keep=False), FailureReason.CLOSED, None, "of a complete answer"),
-    ("short-chunk", truncated(BODY, 100, framing="chunked"), FailureReason.CLOSED, None, "of a complete answer"),
-    ("no-status-line-end", raw(b"HTTP/1.1 20"), FailureReason.PROTOCOL, None, "does not answer in HTTP/1"),
-    ("cut-headers", raw(head(200, TEXT)[:-4]), FailureReason.CLOSED, None, "of a complete answer"),
-    ("garbage", garbage(), FailureReason.PROTOCOL, None, "does not answer in HTTP/1; is the port right?"),
-    ("tls-port", raw(b"\x15\x03\x01\x00\x02\x02\x46"), FailureReason.SPEAKS_TLS, None, "begin with https://"),
-    ("http-2", raw(b"HTTP/2 200\r\n\r\n"), FailureReason.PROTOCOL, None, "breaks HTTP"),
-    ("header-flood", header_flood(), FailureReason.PROTOCOL, None, "breaks HTTP or its limits"),
-    ("long-header", raw(head(200, "x" * 70_000)), FailureReason.PROTOCOL, None, "breaks HTTP or its limits"),
+    ("short-chunk", fault.truncated(BODY, 100, framing="chunked"), FailureReason.CLOSED, None, "of a complete answer"),
+    ("no-status-line-end", fault.raw(b"HTTP/1.1 20"), FailureReason.PROTOCOL, None, "does not answer in HTTP/1"),
+    ("cut-headers", fault.raw(fault.head(200, fault.TEXT)[:-4]), FailureReason.CLOSED, None, "of a complete answer"),
+    ("garbage", fault.garbage(), FailureReason.PROTOCOL, None, "does not answer in HTTP/1; is the port right?"),
+    ("tls-port", fault.raw(b"\x15\x03\x01\x00\x02\x02\x46"), FailureReason.SPEAKS_TLS, None, "begin with https://"),
+    ("http-2", fault.raw(b"HTTP/2 200\r\n\r\n"), FailureReason.PROTOCOL, None, "breaks HTTP"),
+    ("header-flood", fault.header_flood(), FailureReason.PROTOCOL, None, "breaks HTTP or its limits"),
+    ("long-header", fault.raw(fault.head(200, "x" * 70_000)), FailureReason.PROTOCOL, None, "breaks HTTP or its limits"),
     ("large-headers", framed(*(f"X-{n}: {'y' * 8000}" for n in range(60))), FailureReason.PROTOCOL, None, "breaks HTTP or its limits"),
     ("bad-length", framed("Content-Length: many"), FailureReason.PROTOCOL, 200, "Content-Length is not a length"),
     ("negative-length", framed("Content-Length: -1"), FailureReason.PROTOCOL, 200, "Content-Length is not a length"),
     ("bad-chunk", framed("Transfer-Encoding: chunked", body=b"zz\r\n"), FailureReason.PROTOCOL, None, "breaks HTTP"),
-    ("401", status(401, b"who?"), FailureReason.UNAUTHORIZED, 401, CREDENTIALS),
-    ("403", status(403, b"no"), FailureReason.UNAUTHORIZED, 403, CREDENTIALS),
-    ("loading", loading(), FailureReason.LOADING, 503, "Loading model"),
-    ("503-text", status(503, b"busy"), FailureReason.STATUS, 503, "answered /metrics with 503: busy"),
-    ("500-json", status(500, b"{}", "application/json"), FailureReason.STATUS, 500, "with 500: {}"),
-    ("404", status(404, b"no\n"), FailureReason.STATUS, 404, "is the path right, and are metrics switched on?"),
-    ("204", status(204), FailureReason.STATUS, 204, "with 204"),
-    ("304", status(304), FailureReason.STATUS, 304, "with 304"),
-    ("206", status(206, BODY), FailureReason.STATUS, 206, "with 206"),
-    ("redirect", redirect("http://other.invalid/m"), FailureReason.REDIRECT, 302, "http://other.invalid/m, which is not"),
-    ("loop", redirect("/metrics"), FailureReason.REDIRECT, 302, "more than 3 times"),
-    ("html", page(b"<html>", "text/html; charset=utf-8"), FailureReason.CONTENT_TYPE, 200, "text/html"),
-    ("json", page(b"{}", "application/json"), FailureReason.CONTENT_TYPE, 200, "application/json"),
-    ("protobuf", page(b"\x00", PROTOBUF), FailureReason.CONTENT_TYPE, 200, "application/vnd.google.protobuf"),
-    ("br", page(BODY, headers=("Content-Encoding: br",)), FailureReason.ENCODING, 200, "not asked for"),
-    ("not-gzip", page(BODY, headers=GZIP), FailureReason.ENCODING, 200, "does not unpack"),
-    ("cut-gzip", page(gzip.compress(BODY)[:-9], headers=GZIP), FailureReason.ENCODING, 200, "ends in the middle"),
-    ("gzip-and-more", page(gzip.compress(BODY) + b"more", headers=GZIP), FailureReason.ENCODING, 200, "unpack"),
-    ("gzip-members", page(gzip.compress(b"") * 2000, headers=GZIP), FailureReason.ENCODING, 200, "unpack"),
-    ("transfer-gzip", framed("Transfer-Encoding: gzip, chunked", body=chunk(BODY)), FailureReason.ENCODING, 200, "not chunked alone"),
-    ("large", page(b"x" * 70_000), FailureReason.TOO_LARGE, 200, "exceeds 65536 bytes"),
-    ("empty", page(b""), FailureReason.EMPTY, 200, "is empty"),
-    ("blank", page(b" \r\n\n"), FailureReason.EMPTY, 200, "is empty"),
-    ("empty-gzip", page(gzip.compress(b""), headers=GZIP), FailureReason.EMPTY, 200, "is empty"),
+    ("401", fault.status(401, b"who?"), FailureReason.UNAUTHORIZED, 401, CREDENTIALS),
+    ("403", fault.status(403, b"no"), FailureReason.UNAUTHORIZED, 403, CREDENTIALS),
+    ("loading", fault.loading(), FailureReason.LOADING, 503, "Loading model"),
+    ("503-text", fault.status(503, b"busy"), FailureReason.STATUS, 503, "answered /metrics with 503: busy"),
+    ("500-json", fault.status(500, b"{}", "application/json"), FailureReason.STATUS, 500, "with 500: {}"),
+    ("404", fault.status(404, b"no\n"), FailureReason.STATUS, 404, "is the path right, and are metrics switched on?"),
+    ("204", fault.status(204), FailureReason.STATUS, 204, "with 204"),
+    ("304", fault.status(304), FailureReason.STATUS, 304, "with 304"),
+    ("206", fault.status(206, BODY), FailureReason.STATUS, 206, "with 206"),
+    ("redirect", fault.redirect("http://other.invalid/m"), FailureReason.REDIRECT, 302, "http://other.invalid/m, which is not"),
+    ("loop", fault.redirect("/metrics"), FailureReason.REDIRECT, 302, "more than 3 times"),
+    ("html", fault.page(b"<html>", "text/html; charset=utf-8"), FailureReason.CONTENT_TYPE, 200, "text/html"),
+    ("json", fault.page(b"{}", "application/json"), FailureReason.CONTENT_TYPE, 200, "application/json"),
+    ("protobuf", fault.page(b"\x00", PROTOBUF), FailureReason.CONTENT_TYPE, 200, "application/vnd.google.protobuf"),
+    ("br", fault.page(BODY, headers=("Content-Encoding: br",)), FailureReason.ENCODING, 200, "not asked for"),
+    ("not-gzip", fault.page(BODY, headers=GZIP), FailureReason.ENCODING, 200, "does not unpack"),
+    ("cut-gzip", fault.page(gzip.compress(BODY)[:-9], headers=GZIP), FailureReason.ENCODING, 200, "ends in the middle"),
+    ("gzip-and-more", fault.page(gzip.compress(BODY) + b"more", headers=GZIP), FailureReason.ENCODING, 200, "unpack"),
+    ("gzip-members", fault.page(gzip.compress(b"") * 2000, headers=GZIP), FailureReason.ENCODING, 200, "unpack"),
+    ("transfer-gzip", framed("Transfer-Encoding: gzip, chunked", body=fault.chunk(BODY)), FailureReason.ENCODING, 200, "not chunked alone"),
+    ("large", fault.page(b"x" * 70_000), FailureReason.TOO_LARGE, 200, "exceeds 65536 bytes"),
+    ("empty", fault.page(b""), FailureReason.EMPTY, 200, "is empty"),
+    ("blank", fault.page(b" \r\n\n"), FailureReason.EMPTY, 200, "is empty"),
+    ("empty-gzip", fault.page(gzip.compress(b""), headers=GZIP), FailureReason.EMPTY, 200, "is empty"),
 ]  # fmt: skip
 
 
@@ -124,12 +108,12 @@ def no_route(make_client: MakeClient) -> Refusal:
 
 
 def plain_port_asked_for_tls(make_client: MakeClient) -> Refusal:
-    with FaultServer(page(BODY)) as server:
+    with FaultServer(fault.page(BODY)) as server:
         return make_client(f"https://{server.authority}").refusal()
 
 
 def no_token_file(make_client: MakeClient) -> Refusal:
-    with FaultServer(page(BODY)) as server:
+    with FaultServer(fault.page(BODY)) as server:
         refused = make_client(server.url, bearer_token=Secret(file="/nonexistent/token")).refusal()
         assert server.connections == 0
         return refused
@@ -145,7 +129,7 @@ def broken_clock(make_client: MakeClient) -> Refusal:
             raise LookupError("a secret that must not be shown")
         return 1.0
 
-    with FaultServer(page(BODY)) as server:
+    with FaultServer(fault.page(BODY)) as server:
         return make_client(server.url, {"wall": wall}).refusal()
 
 
@@ -175,7 +159,7 @@ def test_every_reason_of_this_stage_is_reached_above():
 
 def test_every_detail_is_one_printable_line(once):
     page_of_noise = b"\r\n \x00\x1b[31mred\x07\xff and   more" + b"y" * 5000 + b"\nsecond line"
-    detail = once.refusal(status(500, page_of_noise)).detail
+    detail = once.refusal(fault.status(500, page_of_noise)).detail
     assert detail.isprintable()
     assert "[31mred � and more" in detail
     assert "second line" not in detail
@@ -183,7 +167,7 @@ def test_every_detail_is_one_printable_line(once):
 
 
 def test_error_page_in_gzip_is_shown_unpacked(once):
-    assert "engine is dead" in once.refusal(page(b"engine is dead", code=500, compress=True)).detail
+    assert "engine is dead" in once.refusal(fault.page(b"engine is dead", code=500, compress=True)).detail
 
 
 @check_rows(
@@ -195,16 +179,16 @@ def test_error_page_in_gzip_is_shown_unpacked(once):
     shared=["once"],
 )  # fmt: skip
 def test_content_types_of_metrics_pages_are_accepted(once, content_type):
-    assert once.page(page(BODY, content_type)).content_type == (content_type or "")
+    assert once.page(fault.page(BODY, content_type)).content_type == (content_type or "")
 
 
 def test_gzip_of_several_members_is_one_page(once):
-    assert once.page(page(gzip.compress(b"a 1\n") + gzip.compress(b"b 2\n"), headers=GZIP)).body == b"a 1\nb 2\n"
+    assert once.page(fault.page(gzip.compress(b"a 1\n") + gzip.compress(b"b 2\n"), headers=GZIP)).body == b"a 1\nb 2\n"
 
 
 @check_rows(
     "behaviour",
-    [page(b""), status(500), status(401), page(b"", "text/html"), redirect("/metrics?b")],
+    [fault.page(b""), fault.status(500), fault.status(401), fault.page(b"", "text/html"), fault.redirect("/metrics?b")],
     shared=["once"],
 )
 def test_query_of_the_path_is_not_shown(once, behaviour):
@@ -219,7 +203,13 @@ def test_query_of_the_path_is_not_shown(once, behaviour):
 
 @check_rows(
     "behaviour",
-    [page(b"up 1\n"), silent(), drip(b"x" * 1000, interval_seconds=10), endless(), endless(framing="close")],
+    [
+        fault.page(b"up 1\n"),
+        fault.silent(),
+        fault.drip(b"x" * 1000, interval_seconds=10),
+        fault.endless(),
+        fault.endless(framing="close"),
+    ],
     ids=["idle", "silent", "drip", "endless-chunked", "endless-close"],
 )
 def test_it_ends_with_clients_still_connected(behaviour):
@@ -234,22 +224,6 @@ def test_it_ends_with_clients_still_connected(behaviour):
         assert [thread for thread in threading.enumerate() if thread.name.startswith("faultserver")] == []
         with pytest.raises(ConnectionRefusedError):
             stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS))
-
-
-def test_it_records_what_it_was_asked():
-    with FaultServer({"/a": page(b"up 1\n")}) as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS) as client:
-            client.sendall(b"GET /a?b=c HTTP/1.1\r\nX-One: 1\r\n\r\nGET /none HTTP/1.1\r\n\r\n")
-            client.shutdown(socket.SHUT_WR)
-            answer = b""
-            while data := client.recv(4096):
-                answer += data
-        first, second = server.requests
-    assert answer.startswith(b"HTTP/1.1 200 Reason\r\n")
-    assert b"HTTP/1.1 404 Reason\r\n" in answer
-    assert (first.method, first.target, first.path, first.headers) == ("GET", "/a?b=c", "/a", {"x-one": "1"})
-    assert second.path == "/none"
-    assert server.connections == 1
 
 
 # --- whatever a server sends, the answer is a Page or a Refusal, never an exception ---
@@ -295,7 +269,7 @@ ANY_ANSWERS = st.binary(max_size=300) | st.lists(TOKENS, max_size=30).map(b"".jo
 
 @pytest.fixture(scope="module")
 def server():
-    with FaultServer(raw(b"")) as running:
+    with FaultServer(fault.raw(b"")) as running:
         yield running
 
 
@@ -306,7 +280,7 @@ def server():
 @example(b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n")
 @example(b"HTTP/1.1 302 x\r\nLocation: http://[v1.x]:y/\r\n\r\n")
 def test_any_bytes_as_an_answer(server, answer):
-    server.behave("/metrics", raw(answer))
+    server.behave("/metrics", fault.raw(answer))
     with closing(BlockingClient(server.url, SETTINGS)) as client:
         metrics, side = client.get_metrics("/metrics"), client.get_json("/metrics")
     assert isinstance(metrics, (Page, Refusal))

@@ -62,18 +62,16 @@ def client_files(authority, tmp_path):
     return {"cert_file": str(tmp_path / "client.pem"), "key_file": str(tmp_path / "client.key")}
 
 
-def test_trusted_server_over_one_kept_connection(make_client, authority, ca_file):
-    with FaultServer(page(BODY, compress=True), tls=serving(authority)) as server:
-        client = make_client(server.url, ca_file=ca_file)
+def test_trusted_server_over_one_kept_connection(client_of, authority, ca_file):
+    with client_of(page(BODY, compress=True), tls=serving(authority), ca_file=ca_file) as (server, client):
         for _ in range(3):
             assert client.page().body == BODY
         assert server.connections == 1
 
 
 @pytest.mark.parametrize("then", [closes_idle(BODY), first_only(page(BODY), then=hang_up())], ids=["idle", "reused"])
-def test_dead_kept_connection_is_opened_again(make_client, authority, ca_file, then):
-    with FaultServer(then, tls=serving(authority)) as server:
-        client = make_client(server.url, ca_file=ca_file)
+def test_dead_kept_connection_is_opened_again(client_of, authority, ca_file, then):
+    with client_of(then, tls=serving(authority), ca_file=ca_file) as (server, client):
         client.page()
         client.page()
         assert server.connections == 2
@@ -131,9 +129,8 @@ def test_a_server_that_says_so_to_plain_http_is_believed(once, says):
     assert refused.reason is FailureReason.SPEAKS_TLS
 
 
-def test_a_server_that_crashes_at_each_request_does_not_speak_tls(make_client):
-    with FaultServer(hang_up()) as server:
-        client = make_client(server.url)
+def test_a_server_that_crashes_at_each_request_does_not_speak_tls(client_of):
+    with client_of(hang_up()) as (server, client):
         for _ in range(3):
             assert client.refusal().reason is FailureReason.CLOSED
         # it is asked again only after it has answered, or failed otherwise
@@ -190,11 +187,10 @@ def test_a_certificate_that_python_checks_more_strictly_since_3_13(once, authori
         refused_for_tls(once.refusal(page(BODY), tls=context, ca_file=ca_file), missing)
 
 
-def test_rotated_authority_is_picked_up_and_ends_the_old_connection(make_client, authority, ca_file, tmp_path):
+def test_rotated_authority_is_picked_up_and_ends_the_old_connection(client_of, authority, ca_file, tmp_path):
     trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
     shutil.copy(ca_file, tmp_path / "right.pem")
-    with FaultServer(page(BODY), tls=serving(authority)) as server:
-        client = make_client(server.url, ca_file=ca_file)
+    with client_of(page(BODY), tls=serving(authority), ca_file=ca_file) as (server, client):
         client.page()
         os.replace(tmp_path / "other.pem", ca_file)
         refused_for_tls(client.refusal())
@@ -203,12 +199,14 @@ def test_rotated_authority_is_picked_up_and_ends_the_old_connection(make_client,
         assert server.connections == 3
 
 
-def test_rotated_client_certificate_is_picked_up(make_client, authority, ca_file, tmp_path):
+def test_rotated_client_certificate_is_picked_up(client_of, authority, ca_file, tmp_path):
     stranger = trustme.CA()
     bundle = tmp_path / "client.pem"  # certificate and key in one file
     stranger.issue_cert("exporter").private_key_and_cert_chain_pem.write_to_path(bundle)
-    with FaultServer(page(BODY), tls=serving(authority, client_ca=authority)) as server:
-        client = make_client(server.url, ca_file=ca_file, cert_file=str(bundle))
+    with client_of(page(BODY), tls=serving(authority, client_ca=authority), ca_file=ca_file, cert_file=str(bundle)) as (
+        _server,
+        client,
+    ):
         refused_for_tls(client.refusal())
         authority.issue_cert("exporter").private_key_and_cert_chain_pem.write_to_path(tmp_path / "new.pem")
         os.replace(tmp_path / "new.pem", bundle)

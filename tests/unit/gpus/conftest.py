@@ -49,6 +49,12 @@ class Rig:
         assert readings.attempt.ok, readings.attempt
         return readings.gpus
 
+    def one(self, after: float = 5.0, *, passes: int = 1) -> GpuReading:
+        """The only GPU of the last of so many passes."""
+        for _ in range(passes):
+            (gpu,) = self.read(after)
+        return gpu
+
     def read_all(self, after: float = 5.0) -> Any:
         """The next pass, `after` seconds later."""
         if self.source is None:

@@ -15,7 +15,6 @@ import pytest
 
 from llm_serving_exporter.gpus.events import FaultLog
 from llm_serving_exporter.gpus.nvml import KNOWN_MAX
-from llm_serving_exporter.gpus.source import GpuSource
 from llm_serving_exporter.model.sample import FailureReason, Stage
 from tests.cuda_stub.stub import CudaStub
 from tests.hardware.loads import Load, copying, multiplying
@@ -45,7 +44,7 @@ def test_nvml_that_cannot_be_initialised_is_a_failed_attempt_until_it_can(rig, g
         assert advice in readings.attempt.detail
     assert len(gpu_log.records) == 1
     rig.state.heal("sys")
-    (gpu,) = rig.read(after=60.0)
+    gpu = rig.one(after=60.0)
     assert gpu.identity.uuid == rig.state.uuid(0)
     rig.read()
     assert [record.levelno for record in gpu_log.records] == [logging.WARNING, logging.INFO]
@@ -70,7 +69,7 @@ def test_a_driver_that_goes_and_comes_back_is_picked_up(rig, gpu_log, code):
     assert readings.gpus == ()
     assert not readings.attempt.ok
     rig.state.heal("sys")
-    (gpu,) = rig.read()
+    gpu = rig.one()
     assert gpu.power_watts == pytest.approx(612.345)
     assert rig.stub.init_balance == 1 or code != UNKNOWN
     assert len(gpu_log.records) == 2
@@ -80,7 +79,7 @@ def test_a_driver_reload_costs_one_pass(rig):
     rig.read()
     rig.state.reload_driver()
     assert rig.read_all().attempt.reason is FailureReason.NVML
-    (gpu,) = rig.read()
+    gpu = rig.one()
     assert not gpu.lost
 
 
@@ -117,23 +116,27 @@ def test_a_gpu_off_the_bus_is_lost_while_the_others_read_on(rig, gpu_log, code):
     assert gpu_log.text.count("answers again") == 1
 
 
+def lost(rig):
+    return {gpu.identity.uuid: gpu.lost for gpu in rig.read()}
+
+
 def test_a_gpu_that_only_answers_unknown_errors_is_lost(rig):
     rig.state.count(2)
     rig.read()
     rig.state.fail("gpu1", "*", UNKNOWN)
-    assert {gpu.identity.uuid: gpu.lost for gpu in rig.read()} == {rig.state.uuid(0): False, rig.state.uuid(1): True}
+    assert lost(rig) == {rig.state.uuid(0): False, rig.state.uuid(1): True}
 
 
 def test_a_gpu_that_is_no_longer_enumerated_stays_reported_as_lost(rig):
     rig.state.count(2)
     rig.read()
     rig.state.count(1)
-    assert {gpu.identity.uuid: gpu.lost for gpu in rig.read()} == {rig.state.uuid(0): False, rig.state.uuid(1): True}
+    assert lost(rig) == {rig.state.uuid(0): False, rig.state.uuid(1): True}
     rig.state.reload_driver()
     assert not rig.read_all().attempt.ok
-    assert {gpu.identity.uuid: gpu.lost for gpu in rig.read()} == {rig.state.uuid(0): False, rig.state.uuid(1): True}
+    assert lost(rig) == {rig.state.uuid(0): False, rig.state.uuid(1): True}
     rig.state.count(2)
-    assert [gpu.lost for gpu in rig.read()] == [False, False]
+    assert set(lost(rig).values()) == {False}
 
 
 def test_a_gpu_is_missed_however_many_were_exchanged_before_it(rig):
@@ -153,7 +156,7 @@ def test_a_gpu_is_missed_however_many_were_exchanged_before_it(rig):
 def test_every_gpu_lost_is_still_a_pass_that_tells_so(rig):
     rig.read()
     rig.state.fail("gpu0", "*", 15)
-    (gpu,) = rig.read()
+    gpu = rig.one()
     assert (gpu.identity.uuid, gpu.lost) == (rig.state.uuid(0), True)
 
 
@@ -214,7 +217,7 @@ def test_an_answer_that_is_not_text_spoils_one_reading_only(rig):
     broken = rig.state.path.read_bytes().replace(b"name NVIDIA H100 80GB HBM3", b"name \xff\xfe")
     rig.state.path.unlink()
     rig.state.path.write_bytes(broken)
-    (gpu,) = rig.read()
+    gpu = rig.one()
     assert gpu.identity.name == ""
     assert gpu.power_watts == pytest.approx(612.345)
 
@@ -242,11 +245,6 @@ def test_after_close_a_read_fails_and_opens_nothing(rig):
     rig.source.close()
     assert not rig.read_all().attempt.ok
     assert rig.stub.init_balance == 0
-
-
-def test_the_source_is_a_gpu_source(rig):
-    source: GpuSource = rig.open()
-    assert source.read().attempt.ok
 
 
 def test_nothing_leaks_over_many_sessions(rig):
@@ -366,15 +364,38 @@ def test_a_card_of_four_slices_and_one_of_unknown_slices(rig):
     assert (mig.memory_slices, mig.memory_slices_total) == (None, None)
 
 
-def test_what_only_the_whole_gpu_has_is_told(rig):
+HALF = 9856 * MEBIBYTE // 2
+MEMORY, GPM = "nvmlDeviceGetMemoryInfo_v2", "nvmlGpmMigSampleGet"
+ON_PARENT = ("power_watts", "busy_ratio", "energy_joules_total", "xid_events_total", "pcie_bytes_total")
+
+
+@pytest.mark.parametrize(
+    ("refused", "used", "of_whole", "of_instance"),
+    [
+        ([], (70000 * MEBIBYTE, HALF), {"busy_ratio": "not_supported"}, dict.fromkeys(ON_PARENT, "on_parent")),
+        # in use, as driver 535 says after GPM on MIG handles
+        (
+            [("gpu0", GPM, 19), ("gpu0/mig0", MEMORY, 19)],
+            (70000 * MEBIBYTE, None),
+            {},
+            {"memory_used_bytes": "in_use", "dram_bandwidth_ratio": "in_use"},
+        ),
+        # in a container the parent's memory is not permitted
+        ([("gpu0", MEMORY, NO_PERMISSION_FOR_MIG)], (None, HALF), {"memory_used_bytes": "no_permission"}, {}),
+    ],
+    ids=["all", "in use", "container"],
+)
+def test_what_a_gpu_and_its_instance_have(rig, refused, used, of_whole, of_instance):
     rig.state.mig(0, 0, "1g.10gb", 9856, gi=9)
+    for refusal in refused:
+        rig.state.fail(*refusal)
     whole, instance = rig.read()
-    assert (whole.busy_ratio, whole.absent["busy_ratio"]) == (None, "not_supported")
-    assert whole.power_watts == pytest.approx(612.345)
-    assert instance.power_watts is None
-    for name in ("power_watts", "busy_ratio", "energy_joules_total", "xid_events_total", "pcie_bytes_total"):
-        assert instance.absent[name] == "on_parent"
-    assert instance.memory_used_bytes == 9856 * MEBIBYTE // 2
+    assert (whole.memory_used_bytes, instance.memory_used_bytes) == used
+    assert of_whole.items() <= whole.absent.items()
+    assert of_instance.items() <= instance.absent.items()
+    assert (whole.power_watts, instance.power_watts) == (pytest.approx(612.345), None)
+    slices = None if used[0] is None else 1
+    assert (instance.identity.mig.memory_slices, instance.identity.mig.memory_slices_total) == (slices, 8)
 
 
 def test_gpm_of_an_instance_is_sampled_through_its_gpu(rig):
@@ -387,25 +408,6 @@ def test_gpm_of_an_instance_is_sampled_through_its_gpu(rig):
     # a GPM call on the instance's own handle would be booked as misuse and fail the rig's last check
     assert rig.stub.calls("nvmlGpmMigSampleGet") == 2
     assert rig.stub.calls("nvmlGpmSampleGet") == 0
-
-
-def test_memory_and_gpm_that_are_in_use_are_told_apart_from_not_supported(rig):
-    rig.state.mig(0, 0, "1g.10gb", 9856, gi=9)
-    rig.state.fail("gpu0", "nvmlGpmMigSampleGet", 19)
-    rig.state.fail("gpu0/mig0", "nvmlDeviceGetMemoryInfo_v2", 19)  # as driver 535 does after GPM on MIG handles
-    whole, instance = rig.read()
-    assert instance.absent["memory_used_bytes"] == "in_use"
-    assert instance.absent["dram_bandwidth_ratio"] == "in_use"
-    assert whole.memory_used_bytes == 70000 * MEBIBYTE
-
-
-def test_in_a_container_the_parent_s_memory_is_not_permitted(rig):
-    rig.state.mig(0, 0, "1g.10gb", 9856, gi=9)
-    rig.state.fail("gpu0", "nvmlDeviceGetMemoryInfo_v2", NO_PERMISSION_FOR_MIG)
-    whole, instance = rig.read()
-    assert whole.absent["memory_used_bytes"] == "no_permission"
-    assert instance.memory_used_bytes == 9856 * MEBIBYTE // 2
-    assert (instance.identity.mig.memory_slices, instance.identity.mig.memory_slices_total) == (None, 8)
 
 
 def test_processes_of_an_instance_come_from_the_parent_where_the_driver_refuses_them(rig):
@@ -434,7 +436,7 @@ def test_instances_that_go_are_gone_and_new_ones_come_without_a_restart(rig):
     assert rig.stub.live_samples == 1  # the old instance's are freed
     rig.state.drop("gpu0/mig3")
     rig.state.set("gpu0", mig_mode=0)
-    (whole,) = rig.read()
+    whole = rig.one()
     assert whole.identity.uuid == rig.state.uuid(0)
 
 
@@ -449,12 +451,7 @@ def test_instances_of_a_lost_gpu_are_lost_with_it(rig):
     instance = rig.state.mig(0, 0, "1g.10gb", 9856, gi=9)
     rig.read()
     rig.state.fail("gpu0", "*", 15)
-    readings = rig.read()
-    assert {gpu.identity.uuid: gpu.lost for gpu in readings} == {
-        rig.state.uuid(1): False,
-        rig.state.uuid(0): True,
-        instance: True,
-    }
+    assert lost(rig) == {rig.state.uuid(1): False, rig.state.uuid(0): True, instance: True}
 
 
 # --- the recorder of real GPUs, run over the stub: what it writes may be committed ---
@@ -463,23 +460,24 @@ def test_instances_of_a_lost_gpu_are_lost_with_it(rig):
 QUICK = ["--passes", "2", "--interval", "0.15", "--settle", "0"]
 
 
+def record(tmp_path, *options, **more):
+    """What the recorder writes, which goes well: the text and the document."""
+    file = tmp_path / "recording.json"
+    assert main([str(file), *options], **more) == 0
+    return file.read_text(), json.loads(file.read_text())
+
+
 def test_a_recording_holds_the_readings_and_neither_uuids_nor_pids(rig, tmp_path):
     rig.state.count(2)
     instance = rig.state.mig(1, 0, "1g.10gb", 9856, gi=9)
     rig.state.processes("gpu0", (3987654321, 1000))
-    file = tmp_path / "recording.json"
-    assert main([str(file), "--passes", "2", "--interval", "0.15"]) == 0
-    text = file.read_text()
+    text, document = record(tmp_path, "--passes", "2", "--interval", "0.15")
     for secret in (rig.state.uuid(0), rig.state.uuid(1), instance, "3987654321"):
         assert secret not in text
-    passes = json.loads(text)["passes"]
-    assert len(passes) == 2
-    first, second, third = passes[1]["gpus"]
-    assert [gpu["identity"]["uuid"] for gpu in (first, second, third)] == [
-        "GPU-masked-0",
-        "GPU-masked-1",
-        "MIG-masked-2",
-    ]
+    _, last = document["passes"]
+    first, second, third = last["gpus"]
+    uuids = [gpu["identity"]["uuid"] for gpu in (first, second, third)]
+    assert uuids == ["GPU-masked-0", "GPU-masked-1", "MIG-masked-2"]
     assert third["identity"]["mig"]["parent_uuid"] == "GPU-masked-1"
     assert first["processes"] == [{"pid": 1, "memory_bytes": 1000}]
     assert first["dram_bandwidth_ratio"] == 0.625
@@ -498,9 +496,7 @@ def test_a_recording_holds_each_gpus_peaks(rig, tmp_path):
     rig.state.count(2)
     rig.state.set("gpu1", name="NVIDIA Prototype", bus_width=6144)
     rig.state.update("gpu1", {"pci_device_id": 0x123410DE})
-    file = tmp_path / "recording.json"
-    assert main([str(file), "--passes", "1"]) == 0
-    document = json.loads(file.read_text())
+    _, document = record(tmp_path, "--passes", "1")
     known, unknown = document["peaks"]
     assert (known["uuid"], known["name"], known["origin"]) == ("GPU-masked-0", "H100 SXM 80GB", "nvml")
     assert known["by_origin"] == {"catalogue": 3350e9, "nvml": pytest.approx(3352.32e9)}
@@ -520,12 +516,10 @@ def test_a_recording_under_loads_holds_what_they_did_and_what_nvml_said_meanwhil
         Load("matmul", "flops", partial(multiplying, library=stub.path, blas=stub.path, size=16)),
     )
     rig.state.processes("gpu0", (3987654321, 1000))
-    file = tmp_path / "recording.json"
-    assert main([str(file), "--loads", *QUICK], loads) == 0
-    text = file.read_text()
+    text, document = record(tmp_path, "--loads", *QUICK, loads=loads)
     assert rig.state.uuid(0) not in text
     assert "3987654321" not in text
-    copy, matmul = json.loads(text)["loads"]
+    copy, matmul = document["loads"]
     for one, unit in ((copy, "bytes"), (matmul, "flops")):
         assert (one["unit"], one["uuid"], one["multiprocessors"]) == (unit, "GPU-masked-0", 132)
         assert one["per_second"] > 0
@@ -538,9 +532,7 @@ def test_a_recording_under_loads_holds_what_they_did_and_what_nvml_said_meanwhil
 
 def test_a_load_that_cannot_run_leaves_its_reason(rig, tmp_path, capsys):
     loads = (Load("copy", "bytes", partial(copying, library="no-such-libcuda.so")),)
-    file = tmp_path / "recording.json"
-    assert main([str(file), "--loads", *QUICK], loads) == 0
-    (copy,) = json.loads(file.read_text())["loads"]
+    (copy,) = record(tmp_path, "--loads", *QUICK, loads=loads)[1]["loads"]
     assert copy["load"] == "copy"
     assert "no-such-libcuda.so cannot be used" in copy["why_not"]
     assert "the copy loop did not run: no-such-libcuda.so" in capsys.readouterr().err
@@ -548,6 +540,5 @@ def test_a_load_that_cannot_run_leaves_its_reason(rig, tmp_path, capsys):
 
 def test_under_mig_no_load_runs(rig, tmp_path):
     rig.state.mig(0, 0, "1g.10gb", 9856, gi=9)
-    file = tmp_path / "recording.json"
-    assert main([str(file), "--loads", *QUICK]) == 0
-    assert {one["why_not"] for one in json.loads(file.read_text())["loads"]} == {"no GPU that is not in MIG mode"}
+    _, document = record(tmp_path, "--loads", *QUICK)
+    assert {one["why_not"] for one in document["loads"]} == {"no GPU that is not in MIG mode"}

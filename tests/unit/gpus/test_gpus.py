@@ -51,47 +51,61 @@ def assign(
 A, B = Target("a", "http://localhost:8000"), Target("b", "http://localhost:8001")
 
 
-def test_configured_gpus_win() -> None:
-    target = Target("a", "http://far:8000", gpus=("GPU-1", 2))
-    found = assign((target,), (gpu(0), gpu(1), gpu(2)), {})["a"]
-    assert (found.uuids, found.origin, found.why) == (("GPU-1", "GPU-2"), "configured", "")
+FAR, POD = (
+    Target("a", "http://far:8000"),
+    Target("a", "http://10.0.0.1:8000", identity=Identity(namespace="n", pod="p")),
+)
+TWO, NONE = (gpu(0), gpu(1)), frozenset[int]()
+RUNNING = {"a": frozenset({10}), "b": frozenset({20})}
+OF_ENVIRONMENT = {"a": ("GPU-1",), "b": ("GPU-1",)}
 
 
-def test_a_configured_gpu_that_is_not_there_is_said() -> None:
-    found = assign((Target("a", "http://far:8000", gpus=(0, 7)),), (gpu(0),), {})["a"]
-    assert found.uuids == ("GPU-0",)
-    assert found.why == "1 of the 2 configured GPUs are not visible here"
-
-
-def test_the_process_list_names_the_engine() -> None:
-    found = assign((A, B), (gpu(0, 10), gpu(1, 11), gpu(2, 20)), {"a": frozenset({10, 11}), "b": frozenset({20})})
-    assert (found["a"].uuids, found["a"].origin) == (("GPU-0", "GPU-1"), "process")
-    assert found["b"].uuids == ("GPU-2",)
-
-
-def test_a_single_local_target_has_all() -> None:
-    found = assign((A,), (gpu(0), gpu(1)), {"a": frozenset()})["a"]
-    assert (found.uuids, found.origin) == (("GPU-0", "GPU-1"), "only_target")
-
-
-def test_two_targets_without_processes_have_none_and_say_why() -> None:
-    for found in assign((A, B), (gpu(0), gpu(1)), {"a": frozenset({1}), "b": frozenset()}).values():
-        assert found.uuids == ()
-        assert "set gpus" in found.why
-
-
-def test_a_remote_target_has_none() -> None:
-    found = assign((Target("a", "http://far:8000"),), (gpu(0),), {})["a"]
-    assert (found.uuids, found.why) == ((), "the target's URL does not name this host: set gpus or gpu_count")
-
-
-def test_a_parent_with_visible_instances_is_not_a_gpu_of_its_own() -> None:
-    found = assign((A,), (gpu(0), gpu(5, mig_of="GPU-0")), {"a": frozenset()})["a"]
-    assert found.uuids == ("MIG-5",)
-
-
-def test_no_gpu_at_all() -> None:
-    assert assign((A,), (), {"a": frozenset()})["a"].why == "no GPU is visible here"
+@check_rows(
+    ("targets", "gpus", "pids", "evidence", "expected"),
+    [
+        # as configured, by UUID and by index, here or not
+        ((replace(FAR, gpus=("GPU-1", 2)),), (*TWO, gpu(2)), {}, {}, {"a": (("GPU-1", "GPU-2"), "configured", "")}),
+        ((replace(FAR, gpus=(0, 7)),), (gpu(0),), {}, {},
+         {"a": (("GPU-0",), "configured", "1 of the 2 configured GPUs are not visible here")}),
+        # as the process lists name the engine
+        ((A, B), (gpu(0, 10), gpu(1, 11), gpu(2, 20)), {"a": frozenset({10, 11}), "b": frozenset({20})}, {},
+         {"a": (("GPU-0", "GPU-1"), "process", ""), "b": (("GPU-2",), "process", "")}),
+        # all of them, where every process is seen and none is foreign, or cannot be told to be the engine's
+        ((A,), TWO, {"a": NONE}, {}, {"a": (("GPU-0", "GPU-1"), "only_target", "")}),
+        ((A,), TWO, RUNNING, {}, {"a": (("GPU-0", "GPU-1"), "only_target", "")}),
+        ((A,), TWO, RUNNING, {"blind": "the exporter is blind: set gpus"}, {"a": ((), "", "the exporter is blind: set gpus")}),
+        ((A,), (gpu(0), gpu(1, 99)), RUNNING, {},
+         {"a": ((), "", "processes that cannot be told to be the engine's use 1 of the 2 GPUs here: set gpus")}),
+        ((A,), (gpu(0, 10),), {"a": NONE}, {},
+         {"a": ((), "", "processes that cannot be told to be the engine's use 1 of the 1 GPU here: set gpus")}),
+        ((A, B), TWO, {"a": frozenset({1}), "b": NONE}, {},
+         dict.fromkeys("ab", ((), "", "the GPUs' process lists do not show this engine (another PID namespace?): set gpus"))),
+        ((FAR,), (gpu(0),), {}, {}, {"a": ((), "", "the target's URL does not name this host: set gpus or gpu_count")}),
+        # a parent with visible instances is not a GPU of its own
+        ((A,), (gpu(0), gpu(5, mig_of="GPU-0")), {"a": NONE}, {}, {"a": (("MIG-5",), "only_target", "")}),
+        ((A,), (), {"a": NONE}, {}, {"a": ((), "", "no GPU is visible here")}),
+        # the environment counts after processes
+        ((A, B), (gpu(0, 10), gpu(1)), RUNNING, {"environment": OF_ENVIRONMENT},
+         {"a": (("GPU-0",), "process", ""), "b": (("GPU-1",), "environment", "")}),
+        # why a pod's GPUs are not known is the kubelet's word first; what a sidecar's target lacks is both
+        ((POD,), (gpu(0),), {}, {"kubelet_why": "no kubelet"}, {"a": ((), "", "no kubelet")}),
+        ((POD,), (gpu(0),), {"a": NONE}, {"kubelet_why": "no kubelet", "blind": "blind"}, {"a": ((), "", "no kubelet; blind")}),
+    ],
+)  # fmt: skip
+def test_whose_gpus_are_whose(
+    targets: tuple[Target, ...],
+    gpus: tuple[GpuReading, ...],
+    pids: Mapping[str, frozenset[int]],
+    evidence: dict[str, Any],
+    expected: object,
+) -> None:
+    found = assign(targets, gpus, pids, **evidence)
+    assert {name: (one.uuids, one.origin, one.why) for name, one in found.items()} == expected
+    # an engine that is away keeps what its processes named
+    quiet = tuple(replace(one, processes=()) for one in gpus)
+    of_processes = {name: one for name, one in found.items() if one.origin in ("process", "environment")}
+    away = assign(targets, quiet, dict.fromkeys(pids, NONE), found)
+    assert {name: away[name] for name in of_processes} == of_processes
 
 
 def test_gpus_named_by_processes_stay_while_the_engine_is_away() -> None:
@@ -140,37 +154,6 @@ def test_targets_that_were_seen_together_on_a_gpu_keep_the_memory_of_it() -> Non
         name: replace(found, parts={"GPU-0": GpuPart(None, ShareSource.MEMORY)}) for name, found in before.items()
     }
     assert assign((A, B), (gpu(0, 20),), pids, unknown)["a"] == Assignment((), "", YIELDED)
-
-
-def test_all_gpus_are_the_only_targets_where_every_process_is_seen_and_none_is_foreign() -> None:
-    gpus, own = (gpu(0), gpu(1)), {"a": frozenset({10})}
-    assert assign((A,), gpus, own)["a"].origin == "only_target"
-    blind = assign((A,), gpus, own, blind="the exporter is blind: set gpus")["a"]
-    assert (blind.uuids, blind.why) == ((), "the exporter is blind: set gpus")
-    # somebody is there whose processes are not the engine's
-    foreign = assign((A,), (gpu(0), gpu(1, 99)), own)["a"]
-    assert foreign.uuids == ()
-    assert "use 1 of the 2 GPUs here" in foreign.why
-    # what cannot be told to be the engine's is foreign too
-    assert assign((A,), (gpu(0, 10),), {"a": frozenset()})["a"].uuids == ()
-
-
-def test_the_environment_counts_after_processes_and_stays_while_the_engine_is_away() -> None:
-    gpus, own = (gpu(0, 10), gpu(1)), {"a": frozenset({10}), "b": frozenset({20})}
-    stated = {"a": ("GPU-1",), "b": ("GPU-1",)}
-    found = assign((A, B), gpus, own, environment=stated)
-    assert (found["a"].uuids, found["a"].origin) == (("GPU-0",), "process")
-    assert (found["b"].uuids, found["b"].origin) == (("GPU-1",), "environment")
-    away = assign((A, B), (gpu(0), gpu(1)), {"a": frozenset(), "b": frozenset()}, found)
-    assert away == found
-
-
-def test_why_a_pods_gpus_are_not_known_is_the_kubelets_word_first() -> None:
-    pod = replace(Target("p", "http://10.0.0.1:8000"), identity=Identity(namespace="n", pod="p"))
-    assert assign((pod,), (gpu(0),), {}, kubelet_why="no kubelet")["p"].why == "no kubelet"
-    # a sidecar's target is on this host: what it lacks is both
-    why = assign((pod,), (gpu(0),), {"p": frozenset()}, kubelet_why="no kubelet", blind="blind")["p"].why
-    assert why == "no kubelet; blind"
 
 
 def test_a_part_of_an_evenly_partitioned_card_is_that_part_of_it() -> None:

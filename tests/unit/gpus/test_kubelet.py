@@ -60,15 +60,8 @@ def test_a_container_has_what_the_kubelet_gave_it(path: Path) -> None:
 def test_fields_that_are_not_needed_are_passed_over(path: Path) -> None:
     """As a kubelet writes it: a device with its NUMA node, the container's CPUs and memory, and a field of a release to come."""
     device = b"\x0a\x0envidia.com/gpu" + b"\x12\x05GPU-x" + b"\x1a\x06\x0a\x04\x08\x01\x10\x02"
-    container = (
-        b"\x0a\x04vllm"
-        + b"\x12"
-        + bytes([len(device)])
-        + device
-        + b"\x1a\x02\x04\x05"
-        + b"\x22\x06\x0a\x04hugi"
-        + b"\x9a\x06\x01z"
-    )
+    more = b"\x1a\x02\x04\x05" + b"\x22\x06\x0a\x04hugi" + b"\x9a\x06\x01z"
+    container = b"\x0a\x04vllm" + b"\x12" + bytes([len(device)]) + device + more
     pod = b"\x0a\x01p\x12\x01n" + b"\x1a" + bytes([len(container)]) + container
     with StubKubelet(path) as kubelet, closing(KubeletSource(str(path))) as source:
         kubelet.raw = b"\x0a" + bytes([len(pod)]) + pod

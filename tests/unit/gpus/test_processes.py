@@ -24,9 +24,10 @@ from llm_serving_exporter.gpus.processes import (
     is_in_first_pid_namespace,
     is_local,
     read_commands,
-    read_listener_commands,
+    read_listener,
 )
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuProcess, GpuReading, MigInstance
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Identity, Target
 from llm_serving_exporter.settings.kinds import parse_url
 from tests.support.builders.configuration import load_flags
@@ -93,56 +94,31 @@ def test_a_connection_to_the_port_is_not_a_listener():
             assert find_engine_pids(client.getsockname()[1]) == frozenset()
 
 
-def write_proc(root: Path, processes: dict[int, tuple[str, int, list[str]]], listening: dict[int, str]) -> Path:
-    """A /proc of processes {pid: (comm, parent, targets of open files)} and listening sockets {port: inode}."""
-    (root / "net").mkdir(parents=True)
-    rows = [f"0: 0100007F:{port:04X} 00000000:0000 0A 0:0 0:0 0 0 0 {inode} 1" for port, inode in listening.items()]
-    (root / "net/tcp").write_text("\n".join(["  sl  local_address rem_address", *rows]) + "\n")
-    for pid, (comm, parent, files) in processes.items():
-        (root / f"{pid}/fd").mkdir(parents=True)
-        (root / f"{pid}/stat").write_text(f"{pid} ({comm}) S {parent} {pid} {pid} 0 -1\n")
-        for number, target in enumerate(files):
-            (root / f"{pid}/fd/{number}").symlink_to(target)
-    return root
-
-
-def test_tgi_shards_are_found_below_the_launcher(tmp_path):
-    proc = write_proc(
-        tmp_path,
-        {
-            1: ("bash", 0, []),
-            10: ("text-generation", 1, []),
-            11: ("text-generation", 10, ["socket:[77]"]),
-            12: ("python3", 10, ["/dev/nvidia0"]),
-            13: ("python3", 12, []),
-            20: ("python3", 1, ["/dev/nvidia1"]),
-        },
-        {3000: "77"},
-    )
-    assert find_engine_pids(3000, proc) == {10, 11, 12, 13}
-
-
-def test_a_name_with_parentheses_and_spaces_does_not_hide_the_parent(tmp_path):
-    proc = write_proc(
-        tmp_path,
-        {5: ("vllm serve", 1, ["socket:[9]"]), 6: ("VLLM::Worker (TP) 0", 5, []), 7: (") S 99 (", 6, [])},
-        {8000: "9"},
-    )
-    assert find_engine_pids(8000, proc) == {5, 6, 7}
-
-
-def test_front_ends_that_share_the_socket_count_with_their_children(tmp_path):
-    # vLLM with several API servers: each inherits the parent's listening socket
-    proc = write_proc(
-        tmp_path,
-        {5: ("vllm", 1, ["socket:[9]"]), 6: ("ApiServer_0", 5, ["socket:[9]"]), 7: ("EngineCore_DP0", 5, [])},
-        {8000: "9"},
-    )
-    assert find_engine_pids(8000, proc) == {5, 6, 7}
+@check_rows(
+    ("processes", "pids"),
+    [
+        # TGI's shards are found below the launcher
+        (
+            [Process(1, 0, "bash"), Process(10, 1, "text-generation"), Process(11, 10, "text-generation", ports=[8000]),
+             Process(12, 10, "python3"), Process(13, 12, "python3"), Process(20, 1, "python3")],
+            {10, 11, 12, 13},
+        ),
+        # a name with parentheses and spaces does not hide the parent
+        ([Process(5, 1, "vllm serve", ports=[8000]), Process(6, 5, "VLLM::Worker (TP) 0"), Process(7, 6, ") S 99 (")], {5, 6, 7}),
+        # vLLM with several API servers: each inherits the parent's listening socket
+        ([Process(5, ports=[8000]), Process(6, 5, "ApiServer_0", ports=[8000]), Process(7, 5, "EngineCore_DP0")], {5, 6, 7}),
+        # a loop of parents ends
+        ([Process(5, 6, ports=[8000]), Process(6, 5)], {5, 6}),
+    ],
+)  # fmt: skip
+def test_an_engine_is_what_listens_and_its_descendants(
+    tmp_path: Path, processes: list[Process], pids: set[int]
+) -> None:
+    assert find_engine_pids(8000, write_proc_folder(tmp_path, *processes)) == pids
 
 
 def test_unreadable_and_broken_entries_are_passed_over(tmp_path):
-    proc = write_proc(tmp_path, {5: ("vllm", 1, ["socket:[9]"]), 6: ("worker", 5, [])}, {8000: "9"})
+    proc = write_proc_folder(tmp_path, Process(5, ports=[8000]), Process(6, 5))
     (proc / "7").mkdir()  # ended between listing and reading: no stat, no fd
     (proc / "8").mkdir()
     (proc / "8/stat").write_text("8 nonsense")
@@ -152,33 +128,21 @@ def test_unreadable_and_broken_entries_are_passed_over(tmp_path):
     assert find_engine_pids(8000, tmp_path / "missing") == frozenset()
 
 
-def test_a_loop_of_parents_ends(tmp_path):
-    proc = write_proc(tmp_path, {5: ("a", 6, ["socket:[9]"]), 6: ("b", 5, [])}, {8000: "9"})
-    assert find_engine_pids(8000, proc) == {5, 6}
-
-
 ARGUMENTS = ("serve", "m", "--max-num-seqs", "96")
 
 
 @pytest.mark.process
 def test_the_command_line_of_what_listens():
     with server(*ARGUMENTS) as (port, pid, worker):
-        (words,) = read_listener_commands(port)
+        (words,) = read_listener(Target("a", f"http://127.0.0.1:{port}"))
         assert words[-4:] == ARGUMENTS
         assert read_commands([pid]) == {words}
         (own,) = read_commands([worker])
         assert own[-1] == "input()", "it has a command line of its own"
 
 
-def write_commands(root: Path, processes: dict[int, tuple[int, tuple[str, ...]]]) -> Path:
-    """A /proc of processes {pid: (parent, command line)}."""
-    proc = write_proc(root, {pid: ("x", parent, []) for pid, (parent, _) in processes.items()}, {})
-    for pid, (_, words) in processes.items():
-        (proc / f"{pid}/cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
-    return proc
-
-
 SERVE = ("vllm", "serve", "m", "--max-num-seqs", "96")
+SERVER_OF_ALL = Process(5, command=SERVE)
 SPAWNED = (
     "python3",
     "-c",
@@ -187,27 +151,26 @@ SPAWNED = (
 )
 
 
-@pytest.mark.parametrize(
-    "tree",
+@check_rows(
+    "workers",
     [
-        {7: (5, ("VLLM::EngineCore",)), 5: (1, SERVE)},
+        [Process(7, 5, command=["VLLM::EngineCore"])],
         # setproctitle leaves the room of the old words behind the title
-        {7: (6, ("VLLM::Worker_TP0", "", "", "")), 6: (5, ("VLLM::EngineCore", "", "")), 5: (1, SERVE)},
-        {7: (6, SPAWNED), 6: (5, SPAWNED), 5: (1, SERVE)},
-        {7: (5, ("sglang::scheduler_TP0",)), 5: (1, SERVE)},
+        [Process(7, 6, command=["VLLM::Worker_TP0", "", "", ""]), Process(6, 5, command=["VLLM::EngineCore", "", ""])],
+        [Process(7, 6, command=SPAWNED), Process(6, 5, command=SPAWNED)],
+        [Process(7, 5, command=["sglang::scheduler_TP0"])],
     ],
     ids=["title", "titles", "spawned", "sglang"],
 )
-def test_a_worker_was_started_with_what_its_parent_was(tmp_path, tree):
-    assert read_commands([7], write_commands(tmp_path, tree)) == {SERVE}
+def test_a_worker_was_started_with_what_its_parent_was(tmp_path: Path, workers: list[Process]) -> None:
+    assert read_commands([7], write_proc_folder(tmp_path, SERVER_OF_ALL, *workers)) == {SERVE}
 
 
 def test_command_lines_that_are_not_to_be_had(tmp_path):
-    tree = {7: (6, ("VLLM::EngineCore",)), 8: (8, ("VLLM::EngineCore",)), 9: (1, ()), 10: (0, ("VLLM::EngineCore",))}
-    proc = write_commands(tmp_path, tree)
-    assert read_commands([7, 8, 9, 10, 11], proc) == frozenset(), (
-        "no parent, its own parent, a kernel's, nobody's, gone"
-    )
+    titled = [Process(pid, parent, command=["VLLM::EngineCore"]) for pid, parent in ((7, 6), (8, 8), (10, 0))]
+    proc = write_proc_folder(tmp_path, *titled, Process(9))
+    # no parent, its own parent, a kernel's, nobody's, gone
+    assert read_commands([7, 8, 9, 10, 11], proc) == frozenset()
 
 
 # --- GPUs that an engine's environment names ---
@@ -308,39 +271,42 @@ def gpu(name: str, *pids: int, **more: object) -> GpuReading:
     return GpuReading(GpuIdentity(name, 0, ""), processes=tuple(GpuProcess(pid, None) for pid in pids), **more)
 
 
+def cut(number: int, card: str = "GPU-1") -> GpuReading:
+    return GpuReading(GpuIdentity(f"MIG-{number}", 0, "", mig=MigInstance(number, 0, "", card, 1, 8)), processes=())
+
+
+BOTH, SILENT = (gpu("GPU-1"), gpu("GPU-2")), GpuReading(GpuIdentity("GPU-2", 1, ""))
+
+
+@check_rows(
+    ("gpus", "node_gpus", "why"),
+    [
+        (BOTH, None, ""),
+        (BOTH, 2, ""),
+        # a container that is given some of the node's GPUs does not see who uses the others
+        (BOTH, 8, "this container sees 2 of the node's 8 GPUs: set gpus, or give it all (NVIDIA_VISIBLE_DEVICES=all)"),
+        # a GPU without a process list hides its users; one that is lost runs nothing; one in MIG mode is seen by its instances
+        ((gpu("GPU-1"), SILENT), None, "the driver does not list the processes of 1 of the 2 GPUs here: set gpus"),
+        ((gpu("GPU-1"), replace(SILENT, lost=True)), None, ""),
+        ((SILENT, cut(1, "GPU-2")), None, ""),
+        # two instances of one card are one
+        ((cut(1), cut(2)), 1, ""),
+        ((cut(1), cut(2)), 2, "this container sees 1 of the node's 2 GPUs: set gpus, or give it all (NVIDIA_VISIBLE_DEVICES=all)"),
+    ],
+)  # fmt: skip
+def test_why_not_every_process_is_seen(
+    tmp_path: Path, gpus: tuple[GpuReading, ...], node_gpus: int | None, why: str
+) -> None:
+    assert explain_blindness(gpus, write_proc_folder(tmp_path), node_gpus) == why
+
+
 def test_every_process_is_seen_only_in_the_first_pid_namespace(tmp_path: Path) -> None:
     host, own = write_proc_folder(tmp_path / "host"), write_proc_folder(tmp_path / "own", namespace=OWN_PID_NAMESPACE)
-    assert is_in_first_pid_namespace(host)
-    assert not is_in_first_pid_namespace(own)
-    assert not is_in_first_pid_namespace(tmp_path / "missing")
-    cards = (gpu("GPU-1"), gpu("GPU-2"))
-    assert explain_blindness(cards, host) == ""
-    assert "PID namespace of its own" in explain_blindness(cards, own)
-    assert "hostPID" in explain_blindness(cards, own)
-
-
-def test_a_gpu_without_a_process_list_hides_its_users(tmp_path: Path) -> None:
-    host = write_proc_folder(tmp_path)
-    silent = GpuReading(GpuIdentity("GPU-2", 1, ""))
-    assert "1 of the 2 GPUs" in explain_blindness((gpu("GPU-1"), silent), host)
-    # one that is lost runs nothing; one in MIG mode is seen by its instances
-    assert explain_blindness((gpu("GPU-1"), GpuReading(GpuIdentity("GPU-2", 1, ""), lost=True)), host) == ""
-    cut = GpuReading(GpuIdentity("MIG-1", 1, "", mig=MigInstance(1, 0, "", "GPU-2", 1, 8)), processes=())
-    assert explain_blindness((silent, cut), host) == ""
-
-
-def test_a_container_that_is_given_some_of_the_nodes_gpus_does_not_see_who_uses_the_others(tmp_path: Path) -> None:
-    host = write_proc_folder(tmp_path / "host")
-    cards = (gpu("GPU-1"), gpu("GPU-2"))
-    assert "sees 2 of the node's 8 GPUs" in explain_blindness(cards, host, 8)
-    assert explain_blindness(cards, host, 2) == explain_blindness(cards, host, None) == ""
-    # two instances of one card are one
-    cut = [
-        GpuReading(GpuIdentity(f"MIG-{slot}", 0, "", mig=MigInstance(slot, 0, "", "GPU-1", 1, 8)), processes=())
-        for slot in (1, 2)
-    ]
-    assert "sees 1 of the node's 2 GPUs" in explain_blindness(cut, host, 2)
-    assert explain_blindness(cut, host, 1) == ""
+    found = [is_in_first_pid_namespace(folder) for folder in (host, own, tmp_path / "missing")]
+    assert found == [True, False, False]
+    assert explain_blindness(BOTH, own) == (
+        "the exporter is in a PID namespace of its own and does not see who uses the GPUs: set gpus, or give it the host's (hostPID)"
+    )
 
 
 def test_pids_of_the_host_are_not_taken_for_those_of_a_namespace_of_its_own(tmp_path: Path) -> None:

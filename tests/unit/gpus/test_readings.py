@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, nan
 
 import pynvml
@@ -16,14 +17,14 @@ from llm_serving_exporter.gpus.source import drop_implausible
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.sample import Attempt, Stage
 from llm_serving_exporter.render.sentences import why_gpu_absent
-from tests.nvml_stub.stub import ALL_LINKS, MEBIBYTE
+from tests.nvml_stub.stub import ALL_LINKS, MEBIBYTE, StubState
 from tests.support.rows import check_rows
 
 NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, UNKNOWN = 3, 4, 13, 999
 
 
 def test_an_h100_is_identified_with_its_published_peak_bandwidth(rig):
-    (gpu,) = rig.read()
+    gpu = rig.one()
     who = gpu.identity
     assert (who.uuid, who.index, who.name) == ("GPU-00000000-0000-0000-0000-000000000000", 0, "NVIDIA H100 80GB HBM3")
     assert (who.pci_bus_id, who.pci_device_id, who.minor_number) == ("00000000:1A:00.0", 0x233010DE, 0)
@@ -78,7 +79,7 @@ def test_peak_bandwidth_is_absent_where_clock_or_bus_width_is(hertz, bits):
 
 def test_every_reading_comes_in_base_units(rig):
     rig.state.processes("gpu0", (4242, 123456789), (4243, "-"))
-    (gpu,) = rig.read()
+    gpu = rig.one()
     assert gpu.lost is False
     assert gpu.memory_used_bytes == 70000 * MEBIBYTE
     assert gpu.memory_reserved_bytes == 479 * MEBIBYTE
@@ -122,30 +123,77 @@ def test_slowdown_reasons_have_names(rig, mask, holding, old_driver):
     rig.state.set("gpu0", event_reasons=mask)
     if old_driver:  # before 535 the call has another name
         rig.state.fail("gpu0", "nvmlDeviceGetCurrentClocksEventReasons", FUNCTION_NOT_FOUND)
-    (gpu,) = rig.read()
+    gpu = rig.one()
     assert {reason for reason, holds in gpu.slowdown.items() if holds} == holding
     assert len(gpu.slowdown) == 6
 
 
-def test_a_pending_and_failed_remap_is_told(rig):
-    rig.state.set("gpu0", remapped_rows="2 5 1 1")
-    (gpu,) = rig.read()
-    assert gpu.remapped_rows == {"correctable": 2, "uncorrectable": 5}
-    assert (gpu.remap_pending, gpu.remap_failed) == (True, True)
+USED, RESERVED, TOTAL = 70000 * MEBIBYTE, 479 * MEBIBYTE, 81559 * MEBIBYTE
+# what an older driver says counts reserved memory as used
+OLD_MEMORY = {"memory_used_bytes": USED + RESERVED, "memory_reserved_bytes": None, "memory_total_bytes": TOTAL}
+WHOLE_LINKS = (f"field:138:{ALL_LINKS}", f"field:139:{ALL_LINKS}")
+LINKS = {"field:202:0": "ull 10", "field:202:1": "ull 20", "field:204:0": "ull 3", "field:204:1": "ull 4"}
 
 
-@pytest.mark.parametrize("code", [FUNCTION_NOT_FOUND, 25])
-def test_an_older_driver_counts_reserved_memory_as_used(rig, code):
-    rig.state.fail("gpu0", "nvmlDeviceGetMemoryInfo_v2", code)
-    (gpu,) = rig.read()
-    assert gpu.memory_used_bytes == (70000 + 479) * MEBIBYTE
-    assert gpu.memory_reserved_bytes is None
-    assert gpu.memory_total_bytes == 81559 * MEBIBYTE
+def fields(**answers: str) -> Callable[[StubState], None]:
+    """A card that answers fields by their numbers so, as in `f197="uint 500"`."""
+    return lambda state: state.update("gpu0", {name.replace("f", "field:"): text for name, text in answers.items()})
+
+
+def lacks(*keys: str) -> Callable[[StubState], None]:
+    return lambda state: state.drop("gpu0", *keys)
+
+
+def refuses(function: str, code: int) -> Callable[[StubState], None]:
+    return lambda state: state.fail("gpu0", function, code)
+
+
+@pytest.mark.parametrize(
+    ("scripts", "shows", "absent"),
+    [
+        ([lambda state: state.set("gpu0", remapped_rows="2 5 1 1")],
+         {"remapped_rows": {"correctable": 2, "uncorrectable": 5}, "remap_pending": True, "remap_failed": True}, {}),
+        ([refuses("nvmlDeviceGetMemoryInfo_v2", FUNCTION_NOT_FOUND)], OLD_MEMORY, {}),
+        ([refuses("nvmlDeviceGetMemoryInfo_v2", 25)], OLD_MEMORY, {}),
+        # GDDR cards answer 0 for the memory's temperature; one missing member is told by its own name
+        ([fields(f82="uint 0"), lacks("clock_memory")], {"temperature_celsius": {"gpu": 61.0}, "clock_hertz": {"sm": 1.755e9}},
+         {"temperature_celsius.memory": "not_supported", "clock_hertz.memory": "not_supported"}),
+        # by their type; an unknown one is not guessed at
+        *(
+            ([fields(f82=text)], {"temperature_celsius": {"gpu": 61.0, "memory": celsius}}, {})
+            for text, celsius in (("uint 70", 70.0), ("int 71", 71.0), ("ushort 72", 72.0), ("ull 73", 73.0), ("double 74.5", 74.5))
+        ),
+        ([fields(f82="int -3")], {"temperature_celsius": {"gpu": 61.0}}, {"temperature_celsius.memory": "not_supported"}),
+        ([fields(f197="42 7")], {"pcie_bytes_total": {"rx": 2000000}}, {}),
+        # NVLink 5 has no sum of its own; beyond the last link: invalid argument
+        ([lacks(*WHOLE_LINKS), lambda state: state.update("gpu0", {**LINKS, "field:202:2": "fail 2"})],
+         {"nvlink_bytes_total": {"tx": 30, "rx": 7}}, {}),
+        ([lacks("field:82", "field:197", "field:198", *WHOLE_LINKS)], {"pcie_bytes_total": {}, "nvlink_bytes_total": {}},
+         {"pcie_bytes_total": "not_supported", "nvlink_bytes_total": "not_supported"}),
+        # how long the driver says that it held the clocks; older ones lack it, and still name what holds them now
+        ([fields(f74="ull 12500000000", f75="ull 0", f271="ull 2000000000")],
+         {"held_seconds_total": pytest.approx({"sw_power_cap": 12.5, "thermal": 0.0, "hw_power_brake_slowdown": 2.0})}, {}),
+        ([], {"held_seconds_total": {}}, {}),
+    ],
+)  # fmt: skip
+def test_what_a_card_or_driver_says(rig, scripts, shows, absent):
+    for script in scripts:
+        script(rig.state)
+    gpu = rig.one()
+    assert {name: getattr(gpu, name) for name in shows} == shows
+    assert {name: gpu.absent.get(name) for name in absent} == absent
+    assert gpu.slowdown["sw_power_cap"] is True
+
+
+def test_fields_that_are_not_supported_are_asked_no_more(rig):
+    rig.state.drop("gpu0", "field:82", "field:197", "field:198", *WHOLE_LINKS)
+    rig.one(passes=2)
+    assert rig.stub.calls("nvmlDeviceGetFieldValues") == 1
 
 
 def test_a_driver_without_the_old_temperature_call_is_asked_the_new_way(rig):
     rig.state.fail("gpu0", "nvmlDeviceGetTemperature", FUNCTION_NOT_FOUND)
-    (gpu,) = rig.read()
+    gpu = rig.one()
     # pynvml has the new call's wrapper since 12.570
     assert gpu.temperature_celsius.get("gpu") == (61.0 if hasattr(pynvml, "nvmlDeviceGetTemperatureV") else None)
 
@@ -154,7 +202,7 @@ def test_a_driver_without_the_newest_process_call_is_asked_the_old_way(rig):
     # pynvml turns the missing symbol into NVMLLibraryMismatchError, which is no NVMLError
     rig.state.fail("gpu0", "nvmlDeviceGetComputeRunningProcesses_v3", FUNCTION_NOT_FOUND)
     rig.state.processes("gpu0", (7, 11))
-    (gpu,) = rig.read()
+    gpu = rig.one()
     if gpu.processes is None:  # pynvml 13 has dropped the second version's wrapper
         assert gpu.absent["processes"] == "not_supported"
     else:
@@ -165,7 +213,7 @@ def test_a_card_that_has_nothing_but_a_name_is_read_without_a_zero(rig):
     rig.state.drop("gpu0")
     rig.state.set("gpu0", uuid="GPU-bare", name="NVIDIA GB10")
     rig.open(xid_events=True)
-    (gpu,) = rig.read()
+    gpu = rig.one()
     assert gpu.identity.uuid == "GPU-bare"
     assert gpu.identity.memory_bandwidth_peak_bytes_per_second is None
     assert gpu.identity.architecture is None
@@ -184,8 +232,7 @@ def test_a_card_that_has_nothing_but_a_name_is_read_without_a_zero(rig):
 def test_what_is_not_supported_is_asked_once(rig):
     rig.state.drop("gpu0", "power_mw", "utilization_gpu")
     rig.read()
-    rig.read()
-    (gpu,) = rig.read()
+    gpu = rig.one(passes=2)
     assert gpu.absent["power_watts"] == gpu.absent["busy_ratio"] == gpu.absent["memory_active_ratio"] == "not_supported"
     assert rig.stub.calls("nvmlDeviceGetPowerUsage") == 1
     assert rig.stub.calls("nvmlDeviceGetUtilizationRates") == 1
@@ -197,30 +244,20 @@ def test_what_is_not_supported_is_asked_once(rig):
 )
 def test_a_refusal_that_may_pass_is_told_and_asked_again(rig, code, absent):
     rig.state.fail("gpu0", "nvmlDeviceGetPowerUsage", code)
-    (gpu,) = rig.read()
+    gpu = rig.one()
     assert (gpu.power_watts, gpu.absent["power_watts"]) == (None, absent)
     rig.state.heal("gpu0")
-    (gpu,) = rig.read()
+    gpu = rig.one()
     assert gpu.power_watts == pytest.approx(612.345)
     assert "power_watts" not in gpu.absent
 
 
-def test_one_missing_member_is_told_by_its_own_name(rig):
-    rig.state.update("gpu0", {"field:82": "uint 0"})  # GDDR cards answer 0 for the memory's temperature
-    rig.state.drop("gpu0", "clock_memory")
-    (gpu,) = rig.read()
-    assert gpu.temperature_celsius == {"gpu": 61.0}
-    assert gpu.absent["temperature_celsius.memory"] == "not_supported"
-    assert gpu.clock_hertz == {"sm": 1.755e9}
-    assert gpu.absent["clock_hertz.memory"] == "not_supported"
-
-
 def test_an_identity_that_could_not_be_read_whole_is_asked_again(rig):
     rig.state.fail("gpu0", "nvmlDeviceGetMaxClockInfo", UNKNOWN)
-    (gpu,) = rig.read()
+    gpu = rig.one()
     assert gpu.identity.memory_bandwidth_peak_bytes_per_second is None
     rig.state.heal("gpu0")
-    (gpu,) = rig.read()
+    gpu = rig.one()
     assert gpu.identity.memory_bandwidth_peak_bytes_per_second == pytest.approx(3352.32e9)
     calls = rig.stub.calls("nvmlDeviceGetMaxClockInfo")
     rig.read()
@@ -229,48 +266,18 @@ def test_an_identity_that_could_not_be_read_whole_is_asked_again(rig):
 
 def test_a_wrapped_pcie_counter_becomes_a_growing_total(rig):
     rig.state.update("gpu0", {"field:197": f"uint {(1 << 32) - 1000}"})
-    assert rig.read()[0].pcie_bytes_total["tx"] == (1 << 32) - 1000
+    assert rig.one().pcie_bytes_total["tx"] == (1 << 32) - 1000
     rig.state.update("gpu0", {"field:197": "uint 500"})
-    assert rig.read()[0].pcie_bytes_total["tx"] == (1 << 32) + 500
+    assert rig.one().pcie_bytes_total["tx"] == (1 << 32) + 500
     rig.state.update("gpu0", {"field:197": "uint 700"})
-    assert rig.read()[0].pcie_bytes_total["tx"] == (1 << 32) + 700
+    assert rig.one().pcie_bytes_total["tx"] == (1 << 32) + 700
 
 
-def test_nvlink_5_bytes_are_summed_over_links(rig):
-    rig.state.drop("gpu0", f"field:138:{ALL_LINKS}", f"field:139:{ALL_LINKS}")
-    links = {"field:202:0": "ull 10", "field:202:1": "ull 20", "field:204:0": "ull 3", "field:204:1": "ull 4"}
-    rig.state.update("gpu0", {**links, "field:202:2": "fail 2"})  # beyond the last link: invalid argument
-    assert rig.read()[0].nvlink_bytes_total == {"tx": 30, "rx": 7}
-    rig.state.update("gpu0", {"field:202:1": "ull 25"})
-    assert rig.read()[0].nvlink_bytes_total == {"tx": 35, "rx": 7}
-
-
-def test_a_card_without_links_or_byte_counters_says_so_and_is_asked_no_more(rig):
-    fields = ("field:82", "field:197", "field:198", f"field:138:{ALL_LINKS}", f"field:139:{ALL_LINKS}")
-    rig.state.drop("gpu0", *fields)
-    rig.read()
-    (gpu,) = rig.read()
-    assert (gpu.pcie_bytes_total, gpu.nvlink_bytes_total) == ({}, {})
-    assert gpu.absent["pcie_bytes_total"] == gpu.absent["nvlink_bytes_total"] == "not_supported"
-    assert rig.stub.calls("nvmlDeviceGetFieldValues") == 1
-
-
-def test_a_field_of_an_unknown_type_is_not_guessed_at(rig):
-    rig.state.update("gpu0", {"field:197": "42 7"})
-    (gpu,) = rig.read()
-    assert gpu.pcie_bytes_total == {"rx": 2000000}
-
-
-@pytest.mark.parametrize(
-    ("scripted", "celsius"),
-    [
-        ("uint 70", 70.0), ("int 71", 71.0), ("ushort 72", 72.0), ("ull 73", 73.0), ("double 74.5", 74.5),
-        ("int -3", None),
-    ],
-)  # fmt: skip
-def test_field_values_are_read_by_their_type(rig, scripted, celsius):
-    rig.state.update("gpu0", {"field:82": scripted})
-    assert rig.read()[0].temperature_celsius.get("memory") == celsius
+def test_bytes_of_links_are_totals_of_each(rig):
+    rig.state.drop("gpu0", *WHOLE_LINKS)
+    for first, bytes_ in ((10, 30), (25, 45), (3, 45 + (1 << 32) - 22)):
+        rig.state.update("gpu0", {**LINKS, "field:202:0": f"ull {first}"})
+        assert rig.one().nvlink_bytes_total == {"tx": bytes_, "rx": 7}
 
 
 def test_two_gpus_are_told_apart(rig):
@@ -279,26 +286,6 @@ def test_two_gpus_are_told_apart(rig):
     first, second = rig.read()
     assert (first.identity.uuid, second.identity.uuid) == (rig.state.uuid(0), rig.state.uuid(1))
     assert (first.power_watts, second.power_watts) == (pytest.approx(612.345), pytest.approx(100.0))
-
-
-# --- how long the driver says that it held the clocks ---
-
-
-def test_seconds_by_reason(rig):
-    rig.state.update("gpu0", {"field:74": "ull 12500000000", "field:75": "ull 0", "field:271": "ull 2000000000"})
-    (gpu,) = rig.read()
-    assert gpu.held_seconds_total == pytest.approx(
-        {"sw_power_cap": 12.5, "thermal": 0.0, "hw_power_brake_slowdown": 2.0}
-    )
-    rig.state.update("gpu0", {"field:74": "ull 17500000000"})
-    (gpu,) = rig.read()
-    assert gpu.held_seconds_total["sw_power_cap"] == pytest.approx(17.5)
-
-
-def test_a_driver_that_lacks_them(rig):
-    (gpu,) = rig.read()
-    assert gpu.held_seconds_total == {}
-    assert gpu.slowdown["sw_power_cap"] is True, "it still names what holds them now"
 
 
 def test_the_numbers_are_nvmls():

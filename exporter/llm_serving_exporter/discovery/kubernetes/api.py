@@ -76,11 +76,8 @@ class Api:
         try:
             self._client = _make_client(account)
         except Exception as error:  # noqa: BLE001  # lightkube checks nothing of a file: its faults may raise any error
-            what = (
-                f"kubeconfig {account.kubeconfig}"
-                if account.kubeconfig
-                else "the service account of the exporter's pod"
-            )
+            pod = "the service account of the exporter's pod"
+            what = f"kubeconfig {account.kubeconfig}" if account.kubeconfig else pod
             raise ApiError(f"{what} cannot be used: {describe_error(error)}") from None
         # that is being read
         self._response: httpx2.Response | None = None
@@ -128,9 +125,8 @@ class Api:
             if now - began > WATCH_SECONDS:
                 return
         if buffer.strip():
-            raise ApiError(
-                f"a watch ended in the middle of an event: {on_one_line(buffer[:200].decode(errors='replace'), 60)}"
-            )
+            text = on_one_line(buffer[:200].decode(errors="replace"), 60)
+            raise ApiError(f"a watch ended in the middle of an event: {text}")
 
     def interrupt(self) -> None:
         """Ends an exchange under way: whoever reads it gets an ApiError."""
@@ -222,11 +218,9 @@ def _explain_refusal(response: httpx2.Response) -> ApiError:
         message = status.get("message") if isinstance(status, dict) else None
     except ValueError:
         message = None
-    refusal = (
-        on_one_line(_sent_with(response).mask_text(message), 400)
-        if isinstance(message, str)
-        else _describe_stranger(response)
-    )
+    refusal = _describe_stranger(response)
+    if isinstance(message, str):
+        refusal = on_one_line(_sent_with(response).mask_text(message), 400)
     wait = response.headers.get("retry-after", "")
     seconds = min(float(wait), LONGEST_WAIT_SECONDS) if wait.isascii() and wait.isdigit() else 0.0
     return ApiError(refusal, response.status_code, seconds)

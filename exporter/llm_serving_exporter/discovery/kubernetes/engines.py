@@ -38,9 +38,8 @@ class Stack(Struct, frozen=True):
     roles: Mapping[str, Role] = field(default_factory=dict)  # its values -> roles
     model_label: str = ""  # label with the name under which the model is served; "": none has it
     needs_gpus: bool = False  # whether its labels say nothing of serving, so that a pod without GPUs is none of it
-    marks: str = (
-        ""  # container without which a pod is none of it, because its labels say too little; "": none is asked for
-    )
+    # container without which a pod is none of it, because its labels say too little; "": none is asked for
+    marks: str = ""
     runtime: str = ""  # whose pages these are, where they do not say it themselves; "": they do
     worker: str = ""  # container of pods that work for another pod's engine and answer nobody; "": there are none
     is_read: bool = True  # whether such pods have a page of an engine or front end
@@ -146,7 +145,7 @@ STACKS: tuple[Stack, ...] = (
     Stack("KubeAI", {"app.kubernetes.io/managed-by": _one("kubeai"), _NAME: _one("vllm", "infinity")}, f"{_KUBEAI}/engine_vllm.go", ("server",),
           ("http",), port_annotation="model-pod-port", port=8000, model_label="model"),
 
-    # the first pod of a workspace answers for all of them (groups.py)
+    # the first pod of a workspace answers for all of them
     Stack("KAITO's fine-tuning", {"kaito.sh/workspace": ANY, "batch.kubernetes.io/job-name": ANY}, f"{_KAITO}/manifests/manifests.go", is_read=False),
     Stack("KAITO", {"kaito.sh/workspace": ANY}, f"{_KAITO}/inference/preset_inferences.go", port=5000, role_label="kaito.sh/inference-role",
           roles=_PHASES, needs_gpus=True),

@@ -221,12 +221,8 @@ class Mirror(Generic[K, V]):
         now = self._decode(_PAGE, api.get_page(self.listing.path, {"limit": "1"})).metadata.resourceVersion
         self._is_doubtful = False
         if self._version is not None and _is_before(now, self._version):
-            log.info(
-                "%s: the server is at version %s, before %s: the list is read again",
-                self.listing.name,
-                now,
-                self._version,
-            )
+            what = f"the server is at version {now}, before {self._version}: the list is read again"
+            log.info("%s: %s", self.listing.name, what)
             self._version = None
 
     def _read_list(self, api: Api) -> None:

@@ -126,9 +126,8 @@ def _ports(text: str) -> tuple[str | int, ...]:
             what = f"{shown(word)} is no port"
             raise InvalidValueError(what, "Write a number or the name of a port of the container.")
     if len(ports) > MOST_PORTS:
-        raise InvalidValueError(
-            f"{len(ports)} ports are more than {MOST_PORTS}", "Write one for each engine of the pod."
-        )
+        what = f"{len(ports)} ports are more than {MOST_PORTS}"
+        raise InvalidValueError(what, "Write one for each engine of the pod.")
     return tuple(dict.fromkeys(ports))
 
 
@@ -371,10 +370,8 @@ def decode_node(body: bytes | msgspec.Raw) -> tuple[str, NodeRecord]:
     labels = node.metadata.labels or {}
     region, zone, kind = (next((labels[name] for name in names if labels.get(name)), "") for names in _PLACE_LABELS)
     # of NVIDIA's GPU feature discovery, for time slicing and MPS
-    replicas = labels.get("nvidia.com/gpu.replicas", "1")
-    return node.metadata.name, NodeRecord(
-        node.spec.providerID[:_LONGEST_TEXT], region, kind, zone, replicas not in ("0", "1")
-    )
+    shares = labels.get("nvidia.com/gpu.replicas", "1") not in ("0", "1")
+    return node.metadata.name, NodeRecord(node.spec.providerID[:_LONGEST_TEXT], region, kind, zone, shares)
 
 
 def _keep(texts: dict[str, str] | None, names: Collection[str]) -> dict[str, str]:
@@ -397,6 +394,7 @@ def _reduce_container(
     ports = tuple(
         (one.name, one.containerPort) for one in spec.ports or () if one.protocol == "TCP" and one.containerPort
     )
+    words = (*(spec.command or ()), *(spec.args or ()))
     state = (status.state if status else None) or _State()
     last = (status.lastState if status else None) or _State()
     present = next((one for one in (state.running, state.terminated, last.terminated) if one is not None), None)
@@ -404,9 +402,9 @@ def _reduce_container(
         name=spec.name,
         ports=ports[:_MOST_PORTS],
         probes=_list_probes(spec, dict(ports)),
-        port_argument=_find_port_argument(spec),
-        tls_ports=frozenset(_find_tls_ports((*(spec.command or ()), *(spec.args or ())))),
-        arguments=read_arguments((*(spec.command or ()), *(spec.args or ())), RUNTIMES.values()),
+        port_argument=_find_port_argument(words),
+        tls_ports=frozenset(_find_tls_ports(words)),
+        arguments=read_arguments(words, RUNTIMES.values()),
         gpus=_count_gpus(spec.resources),
         is_sidecar=is_sidecar,
         is_ready=status is not None and status.ready,
@@ -426,9 +424,9 @@ def _list_probes(spec: _Container, ports: dict[str, int]) -> tuple[tuple[int, st
     return tuple(schemes.items())
 
 
-def _find_port_argument(spec: _Container) -> int | None:
+def _find_port_argument(words: Sequence[str]) -> int | None:
     """`--port 8000`, `--port=8000`, also inside a shell's command; the last one counts, as for every engine's parser."""
-    ports = _PORT_ARGUMENT.findall(" ".join((*(spec.command or ()), *(spec.args or ()))))
+    ports = _PORT_ARGUMENT.findall(" ".join(words))
     return int(ports[-1]) if ports and 0 < int(ports[-1]) < 65536 else None
 
 

@@ -40,7 +40,7 @@ from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.gpu import Worker
-from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import NodePlace, PodFault, PodState, Target
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
@@ -110,9 +110,8 @@ class StateBook:
             # another life than the one that was seen before begins now, whatever the kubelet's clock says
             age = 0.0
             if begun is None:
-                age = _find_age(
-                    pod, start, self._wall() if clock_offset_seconds is None else now + clock_offset_seconds
-                )
+                wall = self._wall() if clock_offset_seconds is None else now + clock_offset_seconds
+                age = _find_age(pod, start, wall)
             begun = self._begun[key] = start, now - age
         return begun[1]
 
@@ -166,15 +165,8 @@ MOST_GROUPS = 32
 _NODE_RIGHTS = "Give its service account list and watch on nodes by a ClusterRole, or leave out node_data."
 
 
-class _Known(Struct, frozen=True):
-    """What came of a pod, and of what."""
-
-    pod: PodRecord  # as it was
-    group: Group | None  # likewise
-    node: NodeRecord | None  # likewise
-    places: tuple[tuple[str, NodePlace], ...]  # of all nodes of its group, as far as they are known
-    around: Surroundings  # likewise
-    found: FoundPod  # what came of these
+# what the targets of a pod follow from: the pod, its group, its node, the places of all nodes of the group, what else decides
+_Inputs = tuple[PodRecord, Group | None, NodeRecord | None, tuple[tuple[str, NodePlace], ...], Surroundings]
 
 
 class SectionPods:
@@ -209,7 +201,7 @@ class SectionPods:
         # the revisions at the last reading; None before it
         self._seen: tuple[int, ...] | None = None
         # by uid of the pod, so that what has not changed is not worked out again
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, tuple[_Inputs, FoundPod]] = {}
         self._states, self._groups = StateBook(section.loading_limit_seconds), GroupBook()
         # the most alike first
         for other in sorted(earlier, key=lambda other: not self._looks_at_the_same(other)):
@@ -236,9 +228,8 @@ class SectionPods:
         own = [pod for _, copy in copies for pod in (copy.records or {}).values()]
         elsewhere = (*leaders.values(), *members.values())
         here = {pod.uid for pod in own}
-        by_uid = {pod.uid: pod for copy in elsewhere for pod in (copy.records or {}).values()} | {
-            pod.uid: pod for pod in own
-        }
+        others = (pod for copy in elsewhere for pod in (copy.records or {}).values())
+        by_uid = {pod.uid: pod for pod in (*others, *own)}
         groups = self._groups.gather_groups(by_uid.values())
         excess = self._look_for_members(groups, here)
         listed = {group for group, copy in members.items() if copy.records is not None}
@@ -254,7 +245,7 @@ class SectionPods:
             for pod in (copy.records or {}).values():
                 known = self._known.get(pod.uid)
                 # what was read is read again as long as it is the same
-                if (known is None or known.pod is not pod) and not self._is_read(pod):
+                if (known is None or known[0][0] is not pod) and not self._is_read(pod):
                     continue
                 one = found[pod.uid] = self._find_targets(pod, groups, of_nodes, around)
                 problems += one.problems
@@ -266,10 +257,10 @@ class SectionPods:
         self._known = {uid: known for uid, known in self._known.items() if uid in here}
         self._states.forget_others(here)
         slices = self._slices.copy() if self._slices is not None else None
-        others = [copy.problems for copy in (*elsewhere, nodes, slices) if copy is not None]
+        beside = [copy.problems for copy in (*elsewhere, nodes, slices) if copy is not None]
         return SectionReading(
             tuple(sources),
-            tuple(dict.fromkeys(problem for problems in (*others, excess) for problem in problems)),
+            tuple(dict.fromkeys(problem for problems in (*beside, excess) for problem in problems)),
             pods=states,
             waiting=tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
             workers=self._find_workers(groups, found, here, of_nodes, tuple(sorted(runtimes))),
@@ -363,11 +354,10 @@ class SectionPods:
     ) -> FoundPod:
         group, node, known = self._find_group(pod, groups), nodes.get(pod.node), self._known.get(pod.uid)
         places = list_node_places(pod, group, nodes)
-        looked_at = (pod, group, node, places, around)
-        if known is None or (known.pod, known.group, known.node, known.places, known.around) != looked_at:
-            known = _Known(*looked_at, find_targets(pod, group, node, around, places))
-            self._known[pod.uid] = known
-        return known.found
+        inputs = (pod, group, node, places, around)
+        if known is None or known[0] != inputs:
+            known = self._known[pod.uid] = inputs, find_targets(pod, group, node, around, places)
+        return known[1]
 
     def _note_states(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -102,8 +103,6 @@ GROVE_CLIQUE = "grove.io/podclique"
 # of a pod in its clique, from 0 on; one that is made again has the same
 # (https://github.com/ai-dynamo/dynamo/blob/main/deploy/operator/internal/controller, groveLabelPodIndex)
 GROVE_POD_INDEX = "grove.io/podclique-pod-index"
-_GROVE_LEADER = "-ldr"
-_GROVE_ROLES = (_GROVE_LEADER, "-wkr")
 # of KAITO's workspaces: each is one engine, in the pods of a StatefulSet, of which the first one answers
 # (https://github.com/kaito-project/kaito/blob/056b8280b/pkg/workspace/manifests/manifests.go, GenerateStatefulSetManifest)
 KAITO_WORKSPACE, POD_INDEX = "kaito.sh/workspace", "apps.kubernetes.io/pod-index"
@@ -123,12 +122,13 @@ LEADER_SELECTORS: Mapping[str, str] = {
     GROVE_GROUP: f"{GROVE_GROUP},{GROVE_INDEX}",
     KAITO_WORKSPACE: f"{KAITO_WORKSPACE},{POD_INDEX}=0",
 }
-# what the rest of a group's name is the value of, by its first label
-_NAMES: Mapping[str, tuple[str, ...]] = {
-    LWS_NAME: (LWS_NAME, LWS_GROUP),
-    RAY_CLUSTER: (RAY_CLUSTER,),
-    GROVE_GROUP: (GROVE_GROUP, GROVE_INDEX),
-    KAITO_WORKSPACE: (KAITO_WORKSPACE,),
+# by its first label: what the rest of a group's name is the value of, the label that says which of its pods one is, what that has to be,
+# and what it is for the leader
+_KINDS: Mapping[str, tuple[tuple[str, ...], str, re.Pattern[str], re.Pattern[str]]] = {
+    LWS_NAME: ((LWS_NAME, LWS_GROUP), LWS_WORKER, re.compile(r".+"), re.compile(r"0")),
+    RAY_CLUSTER: ((RAY_CLUSTER,), RAY_NODE_TYPE, re.compile(r".*"), re.compile(r"head")),
+    GROVE_GROUP: ((GROVE_GROUP, GROVE_INDEX), GROVE_CLIQUE, re.compile(r".*-(ldr|wkr)"), re.compile(r".*-ldr")),
+    KAITO_WORKSPACE: ((KAITO_WORKSPACE,), POD_INDEX, re.compile(r".+"), re.compile(r"0")),
 }
 
 
@@ -144,35 +144,30 @@ class Membership(Struct, frozen=True):
 def find_membership(pod: PodRecord) -> Membership | None:
     """The group of a pod; None for one that stands alone, or wants to be a target of its own although it is no leader."""
     labels = pod.labels
-    membership = None
-    if all(labels.get(name) for name in (LWS_NAME, LWS_GROUP, LWS_WORKER)):
-        group = (pod.namespace, LWS_NAME, labels[LWS_NAME], labels[LWS_GROUP])
-        membership = Membership(group, labels[LWS_WORKER] == "0", _read_whole(pod.annotations.get(LWS_SIZE, "")))
-    elif labels.get(RAY_CLUSTER) and RAY_SERVE not in labels:
-        membership = Membership(
-            (pod.namespace, RAY_CLUSTER, labels[RAY_CLUSTER]), labels.get(RAY_NODE_TYPE) == "head", None
-        )
-    elif all(labels.get(name) for name in (GROVE_GROUP, GROVE_INDEX)) and labels.get(GROVE_CLIQUE, "").endswith(
-        _GROVE_ROLES
-    ):
-        group = (pod.namespace, GROVE_GROUP, labels[GROVE_GROUP], labels[GROVE_INDEX])
+    for kind, (names, place_label, of_member, of_leader) in _KINDS.items():
+        place = labels.get(place_label, "")
+        if not all(labels.get(name) for name in names) or not of_member.fullmatch(place):
+            continue
+        if kind == RAY_CLUSTER and RAY_SERVE in labels:
+            continue
+        leads = of_leader.fullmatch(place) is not None
+        if not leads and read_scrape(pod.annotations):
+            return None
         number = _read_whole(labels.get(GROVE_POD_INDEX, ""))
-        # the workers before it, itself and the leader
-        leads = labels[GROVE_CLIQUE].endswith(_GROVE_LEADER)
-        membership = Membership(group, leads, None, 0 if leads or number is None else number + 2)
-    elif labels.get(KAITO_WORKSPACE) and labels.get(POD_INDEX):
-        membership = Membership(
-            (pod.namespace, KAITO_WORKSPACE, labels[KAITO_WORKSPACE]), labels[POD_INDEX] == "0", None
+        return Membership(
+            (pod.namespace, kind, *(labels[name] for name in names)),
+            leads,
+            _read_whole(pod.annotations.get(LWS_SIZE, "")),
+            # the workers before it, itself and the leader
+            0 if leads or number is None else number + 2,
         )
-    if membership is not None and not membership.leads and read_scrape(pod.annotations):
-        return None
-    return membership
+    return None
 
 
 def name_replica(pod: PodRecord) -> str:
     """What the pods of one replica have in common, also those that are targets of their own: with wide expert parallelism each of them may
     answer for its own ranks. "" for a pod of no group."""
-    for names in _NAMES.values():
+    for names, *_ in _KINDS.values():
         if all(pod.labels.get(name) for name in names):
             return f"{pod.namespace}/{'-'.join(pod.labels[name] for name in names)}"
     return ""
@@ -223,7 +218,7 @@ class Group(Struct, frozen=True):
 def select_members(group: tuple[str, ...]) -> str:
     """The label selector for all pods of a group, by its name in `Membership`."""
     _, label, *names = group
-    return ",".join(f"{name}={value}" for name, value in zip(_NAMES[label], names, strict=True))
+    return ",".join(f"{name}={value}" for name, value in zip(_KINDS[label][0], names, strict=True))
 
 
 class GroupBook:
@@ -441,10 +436,6 @@ def list_node_places(
     return tuple((name, _read_place(nodes[name])) for name in _list_nodes(pod, group) if name in nodes)
 
 
-def _find_place(pod: PodRecord, nodes: Mapping[str, NodeRecord]) -> NodePlace:
-    return _read_place(nodes[pod.node]) if pod.node in nodes else NodePlace()
-
-
 def _read_place(node: NodeRecord) -> NodePlace:
     return NodePlace(node.region, node.zone, node.instance_type, node.provider_id)
 
@@ -490,15 +481,9 @@ def list_workers(
     if own is None or len(own.targets) != 1:
         return []
     target, role = own.targets[0][0], own.targets[0][0].role or Role.UNIFIED
+    leads = target.name, target.model_name or "", role
+    places = [_read_place(nodes.get(worker.node, NodeRecord())) for worker in group.workers]
     return [
-        Worker(
-            worker.namespace,
-            worker.name,
-            target.name,
-            target.model_name or "",
-            role,
-            worker.uid,
-            _find_place(worker, nodes),
-        )
-        for worker in group.workers
+        Worker(worker.namespace, worker.name, *leads, worker.uid, place)
+        for worker, place in zip(group.workers, places, strict=True)
     ]

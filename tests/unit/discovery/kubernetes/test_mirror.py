@@ -181,6 +181,11 @@ def test_a_right_that_is_missing_is_named_with_the_remedy(tmp_path: Path) -> Non
     assert said.endswith("Give it a ClusterRole.")
 
 
+def test_an_account_that_is_not_known_is_said(tmp_path: Path) -> None:
+    with of_server(tmp_path, KubeReplay("unauthorized")) as mirror:
+        mirror.says("the API server does not accept the exporter's credentials. Check its service account")
+
+
 # --- what is a problem, and what is known stays ---------------------------------------------------------------------
 
 SECRET = "no user has the token t-1, sent as Bearer t-1"

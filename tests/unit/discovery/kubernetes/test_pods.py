@@ -13,7 +13,16 @@ from llm_serving_exporter.discovery.kubernetes.objects import NodeRecord
 from llm_serving_exporter.discovery.kubernetes.targets import is_kept
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Identity, Role, Target, WaitingPod
-from tests.support.builders.discovered_pods import Pod, find_all, gpus, plain_pod, record, section, targets_of
+from tests.support.builders.discovered_pods import (
+    Pod,
+    container,
+    find_all,
+    gpus,
+    plain_pod,
+    record,
+    section,
+    targets_of,
+)
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 
@@ -42,16 +51,10 @@ def messages(pod: Pod) -> list[str]:
 
 
 def test_every_annotation_has_its_effect() -> None:
-    says = {
-        "port": "9001",
-        "path": "/m?model=a",
-        # as Kubernetes writes it in probes
-        "scheme": "HTTPS",
-        "runtime": "sglang",
-        "role": "decode",
-        "model": "chat",
-    }
-    target = only(annotated(**says))
+    # the scheme as Kubernetes writes it in probes
+    target = only(
+        annotated(port="9001", path="/m?model=a", scheme="HTTPS", runtime="sglang", role="decode", model="chat")
+    )
     assert (target.name, target.url, target.metrics_path) == (
         "llm/chat-7d9-x2:9001", "https://10.0.0.7:9001", "/m?model=a&autoload=false",
     )  # fmt: skip
@@ -148,9 +151,9 @@ def test_no_annotation_breaks_anything(text: str, name: str) -> None:
 
 def test_several_engines_of_a_pod_are_several_targets() -> None:
     two = [
-        {"name": "a", "ports": [{"name": "http", "containerPort": 8000}], "resources": gpus(1)},
-        {"name": "b", "ports": [{"name": "http-b", "containerPort": 8001}], "resources": gpus(2)},
-        {"name": "logs", "ports": [{"name": "metrics", "containerPort": 2020}]},
+        container("a", (8000, "http"), gpu=1),
+        container("b", (8001, "http-b"), gpu=2),
+        container("logs", (2020, "metrics")),
     ]
     found = targets_of([annotated(plain_pod(containers=two))])
     assert [(one.name, one.identity.container, one.gpu_count) for one in found] == [
@@ -180,29 +183,37 @@ def port(number: int, name: str = "", protocol: str = "TCP") -> dict[str, Any]:
     return {"containerPort": number, "protocol": protocol, **({"name": name} if name else {})}
 
 
-def test_an_engine_is_the_container_with_gpus() -> None:
-    proxy = {"name": "front", "ports": [port(80, "http")]}
-    engine = {"name": "e", "ports": [port(8000)], "resources": gpus(1)}
-    assert chosen(proxy, engine) == "e http 8000"
+TRITON = container("t", (8000, "http"), (8001, "grpc"), 8002, gpu=1)
+PROXY, FIRST, SECOND = container("istio-proxy", (15090, "metrics")), container("x", 1), container("y", (2, "metrics"))
 
 
-def test_without_gpus_it_is_the_one_with_a_usual_port_and_never_a_known_sidecar() -> None:
-    proxy = {"name": "istio-proxy", "ports": [port(15090, "metrics")]}
-    first, second = {"name": "x", "ports": [port(1)]}, {"name": "y", "ports": [port(2, "metrics")]}
-    assert chosen(proxy, first, second) == "y http 2"
-    assert chosen(proxy, first) == "x http 1"
+@check_rows(
+    ("containers", "pod", "expected"),
+    [
+        # with GPUs; else with a usual port, and never a known sidecar, unless it has GPUs or is alone
+        ([container("front", (80, "http")), container("e", 8000, gpu=1)], {}, "e http 8000"),
+        ([PROXY, FIRST, SECOND], {}, "y http 2"),
+        ([PROXY, FIRST], {}, "x http 1"),
+        ([container("agent", 8000, gpu=1), FIRST], {}, "agent http 8000"),
+        ([container("agent", 8000)], {}, "agent http 8000"),
+        # a native sidecar
+        ([{"name": "job"}],
+         {"initContainers": [container("download", 7, gpu=1), container("e", 8000, gpu=1, restartPolicy="Always")]}, "e http 8000"),
+        # the usual port of a stack comes before names of ports that serve
+        ([TRITON], {"labels": {"app.kubernetes.io/name": "triton"}}, "t http 8002"),
+        ([TRITON], {}, "t http 8000"),
+    ],
+)  # fmt: skip
+def test_which_container_is_the_engine(containers: list[dict[str, Any]], pod: dict[str, Any], expected: str) -> None:
+    assert chosen(*containers, **pod) == expected
 
 
-def test_an_engine_may_be_a_native_sidecar() -> None:
-    engine = {"name": "e", "ports": [port(8000)], "resources": gpus(1), "restartPolicy": "Always"}
-    once = {"name": "download", "ports": [port(7)], "resources": gpus(1)}
-    assert chosen({"name": "job"}, initContainers=[once, engine]) == "e http 8000"
+def test_a_sidecar_is_no_engine_where_nobody_says_so() -> None:
+    assert targets_of([plain_pod(labels={"app": "vllm"}, containers=[container("nginx", 80)])]) == []
 
 
 def test_the_container_that_kubectl_takes_by_default() -> None:
-    pod = annotated(
-        plain_pod(containers=[{"name": "a", "ports": [port(1, "http")]}, {"name": "b", "ports": [port(2)]}])
-    )
+    pod = annotated(plain_pod(containers=[container("a", (1, "http")), container("b", 2)]))
     pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"] = "b"
     assert only(pod).identity.container == "b"
 
@@ -231,41 +242,21 @@ def test_which_port_has_the_page(container: dict[str, Any], expected: str) -> No
     assert chosen({"name": "e", **container}) == f"e {expected}"
 
 
-def test_the_usual_port_of_a_stack_comes_before_names_of_ports_that_serve() -> None:
-    triton = {"name": "t", "ports": [port(8000, "http"), port(8001, "grpc"), port(8002)], "resources": gpus(1)}
-    assert chosen(triton, labels={"app.kubernetes.io/name": "triton"}) == "t http 8002"
-    assert chosen(triton) == "t http 8000"
-
-
 def test_a_name_of_a_port_that_two_containers_have_is_the_engines() -> None:
-    helper = {"name": "helper", "ports": [port(9090, "http-metrics")]}
-    engine = {"name": "e", "ports": [port(8000, "http-metrics")], "resources": gpus(1)}
+    helper = container("helper", (9090, "http-metrics"))
+    engine = container("e", (8000, "http-metrics"), gpu=1)
     target = only(annotated(plain_pod(containers=[helper, engine]), port="http-metrics"))
     assert (target.identity.container, target.name) == ("e", "llm/chat-7d9-x2:8000")
     # one that only the other has is its
-    assert (
-        only(annotated(plain_pod(containers=[helper, {**engine, "ports": []}]), port="9090")).identity.container
-        == "helper"
-    )
-
-
-def test_an_engine_may_be_called_as_a_sidecar_usually_is() -> None:
-    assert (
-        chosen({"name": "agent", "ports": [port(8000)], "resources": gpus(1)}, {"name": "x", "ports": [port(1)]})
-        == "agent http 8000"
-    )
-    assert chosen({"name": "agent", "ports": [port(8000)]}) == "agent http 8000"
-    # nobody says that this one is an engine
-    assert targets_of([plain_pod(labels={"app": "vllm"}, containers=[{"name": "nginx", "ports": [port(80)]}])]) == []
+    alone = annotated(plain_pod(containers=[helper, {**engine, "ports": []}]), port="9090")
+    assert only(alone).identity.container == "helper"
 
 
 def test_engines_that_share_a_container_do_not_claim_its_gpus_twice() -> None:
-    engine = {"name": "e", "ports": [port(8000)], "resources": gpus(2)}
+    engine = container("e", 8000, gpu=2)
     both = targets_of([annotated(plain_pod(containers=[engine]), port="8000,8001")])
-    assert [(target.name, target.gpu_count) for target in both] == [
-        ("llm/chat-7d9-x2:8000", None),
-        ("llm/chat-7d9-x2:8001", None),
-    ]
+    names = ("llm/chat-7d9-x2:8000", "llm/chat-7d9-x2:8001")
+    assert [(target.name, target.gpu_count) for target in both] == [(name, None) for name in names]
     other = {**engine, "name": "f", "ports": [port(8001)]}
     apart = targets_of([annotated(plain_pod(containers=[engine, other]))])
     assert [(target.identity.container, target.gpu_count) for target in apart] == [("e", 2), ("f", 2)]
@@ -359,20 +350,24 @@ def test_a_gpu_that_is_handed_out_several_times_is_no_whole_one() -> None:
     assert find_all([pod], nodes={"gpu-node-1": NodeRecord(shares_gpus=True)})[0].targets[0][0].gpu_count is None
 
 
-@check_rows("resource", ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared", "nvidia.com/gpumem", "aliyun.com/gpu-mem"])
-def test_parts_of_gpus_are_not_counted(resource: str) -> None:
-    both = {"limits": {"nvidia.com/gpu": "1", resource: "2"}}
-    assert (
-        only(annotated(plain_pod(containers=[{"name": "e", "ports": [port(1)], "resources": both}]))).gpu_count is None
-    )
-
-
-def test_a_claim_of_dynamic_resources_is_not_counted() -> None:
-    claims = {"claims": [{"name": "gpu"}]}
-    assert (
-        only(annotated(plain_pod(containers=[{"name": "e", "ports": [port(1)], "resources": claims}]))).gpu_count
-        is None
-    )
+@check_rows(
+    "asked",
+    [
+        *(
+            {"limits": {"nvidia.com/gpu": "1", resource: "2"}}
+            for resource in (
+                "nvidia.com/mig-1g.10gb",
+                "nvidia.com/gpu.shared",
+                "nvidia.com/gpumem",
+                "aliyun.com/gpu-mem",
+            )
+        ),
+        # a claim of dynamic resources
+        {"claims": [{"name": "gpu"}]},
+    ],
+)
+def test_parts_of_gpus_are_not_counted(asked: dict[str, Any]) -> None:
+    assert only(annotated(plain_pod(containers=[container("e", 1, resources=asked)]))).gpu_count is None
 
 
 def test_settings_of_the_section_hold_unless_the_pod_says_otherwise() -> None:
@@ -408,13 +403,10 @@ def test_of_several_engines_in_a_container_the_arguments_are_nobodys() -> None:
 
 def test_nothing_of_the_environment_is_kept() -> None:
     secret = "s3cr3t"
-    engine = {
-        "name": "e",
-        "ports": [port(8000)],
-        "env": [{"name": "VLLM_API_KEY", "value": secret}],
-        "args": ["--api-key", secret, "--port", "8000", "--max-num-seqs", secret],
-        "envFrom": [{"secretRef": {"name": secret}}],
-    }
+    engine = container(
+        "e", 8000, args=["--api-key", secret, "--port", "8000", "--max-num-seqs", secret],
+        env=[{"name": "VLLM_API_KEY", "value": secret}], envFrom=[{"secretRef": {"name": secret}}],
+    )  # fmt: skip
     pod = annotated(plain_pod(containers=[engine], labels={"x": secret}))
     pod["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = secret
     assert secret not in repr(record(pod))
@@ -489,10 +481,7 @@ def test_a_scheme_that_nothing_says_is_a_guess() -> None:
         plain_pod(labels={"app": "vllm"}, annotations={PREFIX + "scheme": "http"}),
         plain_pod(labels={"app": "vllm"}, annotations={"prometheus.io/scheme": "http"}),
         plain_pod(
-            labels={"app": "vllm"},
-            containers=[
-                {"name": "e", "ports": PORT, "resources": gpus(1), "readinessProbe": {"httpGet": {"port": 8443}}}
-            ],
+            labels={"app": "vllm"}, containers=[container("e", 8443, gpu=1, readinessProbe={"httpGet": {"port": 8443}})]
         ),
     ]
     assert [only(pod).may_speak_tls for pod in pods] == [True, False, False, False]

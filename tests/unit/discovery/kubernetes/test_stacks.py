@@ -22,7 +22,7 @@ from llm_serving_exporter.discovery.kubernetes.mirror import (
 from llm_serving_exporter.discovery.kubernetes.objects import ANNOTATIONS, PREFIX
 from llm_serving_exporter.model.target import Target
 from tests.support.builders.configuration import load_text
-from tests.support.builders.discovered_pods import gpus, plain_pod, targets_of
+from tests.support.builders.discovered_pods import container, gpus, plain_pod, targets_of
 from tests.support.builders.pods import STACKS as FIXTURES
 from tests.support.builders.pods import fixture_pods, running_status, stored
 from tests.support.paths import ROOT
@@ -137,7 +137,7 @@ def test_a_worker_of_kserves_engine_over_several_nodes_is_no_target() -> None:
 
 def test_kserves_annotation_names_the_port_of_the_page() -> None:
     """Triton's page is beside the port that KServe sends requests to."""
-    triton = {"name": "kserve-container", "ports": [{"containerPort": 8080, "name": "http1"}], "resources": gpus(1)}
+    triton = container("kserve-container", (8080, "http1"), gpu=1)
     labels = {"serving.kserve.io/inferenceservice": "chat", "component": "predictor"}
     for text, port in (("8002", 8002), ("http", 8080), ("99999", 8080)):
         pod = plain_pod(labels=labels, annotations={"prometheus.kserve.io/port": text}, containers=[triton])
@@ -154,17 +154,13 @@ def test_what_stands_beside_an_engine_under_its_name_is_none(name: str, componen
 
     assert role_of("router") == role_of("gateway") == ["frontend"]
     assert role_of("redis") == role_of("cache-server") == role_of("benchmark") == []
-    assert (role_of("prefill"), role_of("decode"), role_of("server"), role_of("anything")) == (
-        ["prefill"],
-        ["decode"],
-        [None],
-        [None],
-    )
+    assert (role_of("prefill"), role_of("decode")) == (["prefill"], ["decode"])
+    assert role_of("server") == role_of("anything") == [None]
 
 
 def test_labels_that_say_nothing_of_serving_need_a_gpu() -> None:
     labels = {"serving.kserve.io/inferenceservice": "iris", "component": "predictor"}
-    sklearn = [{"name": "kserve-container", "ports": [{"containerPort": 8080}]}]
+    sklearn = [container("kserve-container", 8080)]
     assert targets_of([plain_pod(labels=labels, containers=sklearn)]) == []
     assert len(targets_of([plain_pod(labels=labels, containers=[{**sklearn[0], "resources": gpus(1)}])])) == 1
     mig = gpus(1, "nvidia.com/mig-1g.10gb")
@@ -175,87 +171,71 @@ def test_labels_that_say_nothing_of_serving_need_a_gpu() -> None:
     assert targets_of([plain_pod(labels=transformer, containers=[{**sklearn[0], "resources": gpus(1)}])]) == []
 
 
-def test_gateways_are_front_ends() -> None:
-    """LiteLLM as its chart makes it; Envoy AI Gateway as its controller adds a container to the pods of Envoy Gateway."""
-    litellm = {"name": "litellm", "ports": [{"containerPort": 4000, "name": "http"}]}
-    (target,) = targets_of([plain_pod(labels={"app.kubernetes.io/name": "litellm"}, containers=[litellm])])
-    assert (target.url, target.role) == ("http://10.0.0.7:4000", "frontend")
-    job = {"app.kubernetes.io/name": "litellm", "batch.kubernetes.io/job-name": "litellm-migrations"}
-    assert targets_of([plain_pod(labels=job, containers=[litellm])]) == []
-    envoy = [
-        {"name": "envoy", "ports": [{"containerPort": 19001, "name": "metrics"}]},
-        {"name": "shutdown-manager", "ports": [{"containerPort": 19002}]},
-    ]
-    owned = {"gateway.envoyproxy.io/owning-gateway-name": "ai", "app.kubernetes.io/name": "envoy"}
-    assert targets_of([plain_pod(labels=owned, containers=envoy)]) == []
-    for port in ("aigw-admin", "aigw-metrics"):
-        beside = {"name": "ai-gateway-extproc", "ports": [{"containerPort": 1064, "name": port}]}
-        (target,) = targets_of([plain_pod(labels=owned, containers=[*envoy, beside])])
-        assert (target.url, target.role, target.identity.container) == (
-            "http://10.0.0.7:1064",
-            "frontend",
-            "ai-gateway-extproc",
-        )
-    native = {
-        "initContainers": [
-            {"name": "ai-gateway-extproc", "restartPolicy": "Always", "ports": [{"containerPort": 1064}]}
-        ]
-    }
-    (target,) = targets_of([plain_pod(labels=owned, containers=envoy, **native)])
+NAME = "app.kubernetes.io/name"
+KUBEAI = {"app": "model", "model": "llama", "app.kubernetes.io/managed-by": "kubeai"}
+SERVER, QUEUE = (
+    container("server", (8000, "http"), gpu=1),
+    container("queue-proxy", (9090, "http-autometric"), (9091, "http-usermetric")),
+)
+USER = container("user-container", (8080, "user-port"), gpu=1)
+TRITON = container("triton", (9500, "server-grpc"), (9000, "server-http"), (8002, "server-metrics"), gpu=1)
+OWNED = {"gateway.envoyproxy.io/owning-gateway-name": "ai", NAME: "envoy"}
+ENVOY = (container("envoy", (19001, "metrics")), container("shutdown-manager", 19002))
+BENTO = {"yatai.ai/bento-deployment": "chat", "yatai.ai/bento-deployment-component-type": "api-server"}
+ASKED = {"llm-serving-exporter/scrape": "true"}
+# labels, containers and ports as their sources in the table make them, and where their page is; "": nowhere
+CHARTS: list[tuple[dict[str, str], tuple[dict[str, object], ...], dict[str, str], str]] = [
+    ({**KUBEAI, NAME: "vllm"}, (SERVER,), {}, "server 8000"),
+    ({**KUBEAI, NAME: "vllm"}, (SERVER,), {"model-pod-port": "9000"}, "server 9000"),
+    ({**KUBEAI, NAME: "ollama"}, (SERVER,), {}, "server 8000 ollama"),
+    ({"seldon-server-name": "triton"}, (container("rclone"), container("agent", (9006, "metrics")), TRITON), {}, "triton 8002"),
+    ({"app": "triton-inference-server", "release": "example"},
+     (container("triton", (8000, "http"), (8001, "grpc"), (8002, "metrics"), gpu=1),), {}, "triton 8002"),
+    ({NAME: "text-generation-inference"}, (container("tgi", (8080, "http"), gpu=1),), {}, "tgi 8080"),
+    ({NAME: "ollama"}, (container("ollama", (11434, "http")),), {}, "ollama 11434 ollama"),
+    # one whose runtime the section names is read as it says
+    ({"app": "ollama"}, (container("engine", 8000, gpu=1),), {"llm-serving-exporter/runtime": "vllm"}, "engine 8000 vllm"),
+    # LiteLLM as its chart makes it; Envoy AI Gateway as its controller adds a container to the pods of Envoy Gateway
+    ({NAME: "litellm"}, (container("litellm", (4000, "http")),), {}, "litellm 4000"),
+    ({NAME: "litellm", "batch.kubernetes.io/job-name": "migrations"}, (container("litellm", (4000, "http")),), {}, ""),
+    (OWNED, ENVOY, {}, ""),
+    (OWNED, (*ENVOY, container("ai-gateway-extproc", (1064, "aigw-admin"))), {}, "ai-gateway-extproc 1064"),
+    (OWNED, (*ENVOY, container("ai-gateway-extproc", (1064, "aigw-metrics"))), {}, "ai-gateway-extproc 1064"),
+    # of no known stack: BentoML, SkyPilot, plain Knative, and what has to be said of them
+    (BENTO, (container("proxy", (7000, "http-proxy")), container("main", (3000, "http"), gpu=1)), {}, ""),
+    (BENTO, (container("proxy", (7000, "http-proxy")), container("main", (3000, "http"), gpu=1)), ASKED, "main 3000"),
+    ({"parent": "skypilot"}, (container("ray-node", 22, 6380, gpu=8),), {**ASKED, "llm-serving-exporter/port": "8081"}, "ray-node 8081"),
+    ({"serving.knative.dev/service": "chat"}, (QUEUE, USER), ASKED, "user-container 8080"),
+    ({"serving.kserve.io/inferenceservice": "c", "component": "predictor"}, (QUEUE, {**USER, "name": "kserve-container"}), {},
+     "kserve-container 8080"),
+    # parts of a stack that run no engine
+    ({"nvidia.com/dynamo-component-type": "planner"}, (SERVER,), {}, ""),
+    ({"llm-d.ai/role": "requester", "llm-d.ai/inference-serving": "true"}, (SERVER,), {}, ""),
+    ({"app.kubernetes.io/component": "cache-server", "app.kubernetes.io/part-of": "vllm-stack"}, (SERVER,), {}, ""),
+    ({"app": "postgres"}, (SERVER,), {}, ""),
+]  # fmt: skip
+
+
+@check_rows(("labels", "containers", "annotations", "page"), CHARTS)
+def test_operators_and_charts_that_have_no_fixture(
+    labels: dict[str, str], containers: tuple[dict[str, object], ...], annotations: dict[str, str], page: str
+) -> None:
+    found = targets_of([plain_pod(labels=labels, containers=containers, annotations=annotations)])
+    assert [f"{one.identity.container} {one.url.rpartition(':')[2]} {one.runtime or ''}".rstrip() for one in found] == (
+        [page] if page else []
+    )
+    is_gateway = labels.get(NAME) in ("litellm", "envoy")
+    assert all((one.role == "frontend") is is_gateway for one in found)
+
+
+def test_envoys_gateway_may_be_a_native_sidecar() -> None:
+    native = [{**container("ai-gateway-extproc", 1064), "restartPolicy": "Always"}]
+    (target,) = targets_of([plain_pod(labels=OWNED, containers=ENVOY, initContainers=native)])
     assert target.url == "http://10.0.0.7:1064"
 
 
-def test_pods_of_a_stack_that_run_no_engine_are_no_targets() -> None:
-    for labels in (
-        {"nvidia.com/dynamo-component-type": "planner"},
-        {"llm-d.ai/role": "requester", "llm-d.ai/inference-serving": "true"},
-        {"app.kubernetes.io/component": "cache-server", "app.kubernetes.io/part-of": "vllm-stack"},
-        {"app": "postgres"},
-    ):
-        assert targets_of([plain_pod(labels=labels)]) == []
-
-
-def url_of(labels: dict[str, str], *containers: dict[str, object], **pod: object) -> str:
-    (target,) = targets_of([plain_pod(labels=labels, containers=containers, **pod)])
-    return f"{target.identity.container} {target.url.rpartition(':')[2]} {target.runtime or ''}".rstrip()
-
-
-def test_operators_and_charts_that_have_no_fixture() -> None:
-    """Labels, containers and ports as their sources in the table make them."""
-    server = {"name": "server", "ports": [{"containerPort": 8000, "name": "http"}], "resources": gpus(1)}
-    kubeai = {"app": "model", "model": "llama", "app.kubernetes.io/managed-by": "kubeai"}
-    assert url_of({**kubeai, "app.kubernetes.io/name": "vllm"}, server) == "server 8000"
-    assert (
-        url_of({**kubeai, "app.kubernetes.io/name": "vllm"}, server, annotations={"model-pod-port": "9000"})
-        == "server 9000"
-    )
-    assert url_of({**kubeai, "app.kubernetes.io/name": "ollama"}, server) == "server 8000 ollama"
-    ports = [(9500, "server-grpc"), (9000, "server-http"), (8002, "server-metrics")]
-    triton = {
-        "name": "triton",
-        "ports": [{"containerPort": n, "name": name} for n, name in ports],
-        "resources": gpus(1),
-    }
-    agent = {"name": "agent", "ports": [{"containerPort": 9006, "name": "metrics"}]}
-    assert url_of({"seldon-server-name": "triton"}, {"name": "rclone"}, agent, triton) == "triton 8002"
-    chart = {
-        **triton,
-        "ports": [
-            {"containerPort": n, "name": name} for n, name in ((8000, "http"), (8001, "grpc"), (8002, "metrics"))
-        ],
-    }
-    assert url_of({"app": "triton-inference-server", "release": "example"}, chart) == "triton 8002"
-    ollama = {"name": "ollama", "ports": [{"containerPort": 11434, "name": "http"}]}
-    tgi = {"name": "tgi", "ports": [{"containerPort": 8080, "name": "http"}], "resources": gpus(1)}
-    assert url_of({"app.kubernetes.io/name": "text-generation-inference"}, tgi) == "tgi 8080"
-    assert url_of({"app.kubernetes.io/name": "ollama"}, ollama) == "ollama 11434 ollama"
-    # one whose runtime the section names is read as it says
-    (target,) = targets_of([plain_pod(labels={"app": "ollama"}, annotations={"llm-serving-exporter/runtime": "vllm"})])
-    assert target.runtime == "vllm"
-
-
 def kaito(name: str, index: str, **labels: str) -> dict[str, object]:
-    engine = {"name": "chat", "ports": [{"containerPort": 5000}], "resources": gpus(8)}
+    engine = container("chat", 5000, gpu=8)
     known = {"kaito.sh/workspace": "chat", "apps.kubernetes.io/pod-index": index, **labels}
     pod = plain_pod(name, labels=known, containers=[engine], owner=("StatefulSet", "chat"), address=f"10.0.0.{index}1")
     return {**pod, "spec": {**pod["spec"], "nodeName": f"node-{index}"}}
@@ -268,47 +248,12 @@ def test_a_workspace_of_kaito_is_one_engine_over_its_pods() -> None:
     # of one whose phases are apart the decoder stands behind llm-d's sidecar
     pod = kaito("chat-0", "0", **{"kaito.sh/inference-role": "decode", "inferenceset.kaito.sh/created-by": "chats"})
     pod["spec"]["containers"][0]["ports"] = [{"containerPort": 5001}]
-    pod["spec"]["initContainers"] = [
-        {"name": "llm-d-routing-sidecar", "restartPolicy": "Always", "ports": [{"containerPort": 5000}]}
-    ]
+    pod["spec"]["initContainers"] = [container("llm-d-routing-sidecar", 5000, restartPolicy="Always")]
     (target,) = targets_of([pod])
-    assert (target.url, target.role, target.identity.workload_kind) == (
-        "http://10.0.0.01:5001",
-        "decode",
-        "InferenceSet",
-    )
+    found = (target.url, target.role, target.identity.workload_kind)
+    assert found == ("http://10.0.0.01:5001", "decode", "InferenceSet")
     tuning = plain_pod(labels={"kaito.sh/workspace": "tune", "batch.kubernetes.io/job-name": "tune"})
     assert targets_of([tuning]) == []
-
-
-def test_a_pod_of_no_known_stack_is_read_where_it_is_annotated() -> None:
-    """Of BentoML, SkyPilot, plain Knative: what their pods look like, and what has to be said of them."""
-    asked = {"llm-serving-exporter/scrape": "true"}
-    bento = {"name": "main", "ports": [{"containerPort": 3000, "name": "http"}], "resources": gpus(1)}
-    proxy = {"name": "proxy", "ports": [{"containerPort": 7000, "name": "http-proxy"}]}
-    labels = {"yatai.ai/bento-deployment": "chat", "yatai.ai/bento-deployment-component-type": "api-server"}
-    assert targets_of([plain_pod(labels=labels, containers=[proxy, bento])]) == []
-    assert url_of(labels, proxy, bento, annotations=asked) == "main 3000"
-    sky = {"name": "ray-node", "ports": [{"containerPort": 22}, {"containerPort": 6380}], "resources": gpus(8)}
-    told = {**asked, "llm-serving-exporter/port": "8081"}
-    assert url_of({"parent": "skypilot", "skypilot-cluster": "c"}, sky, annotations=told) == "ray-node 8081"
-    queue = {
-        "name": "queue-proxy",
-        "ports": [
-            {"containerPort": 9090, "name": "http-autometric"},
-            {"containerPort": 9091, "name": "http-usermetric"},
-        ],
-    }
-    user = {"name": "user-container", "ports": [{"containerPort": 8080, "name": "user-port"}], "resources": gpus(1)}
-    assert url_of({"serving.knative.dev/service": "chat"}, queue, user, annotations=asked) == "user-container 8080"
-    assert (
-        url_of(
-            {"serving.kserve.io/inferenceservice": "c", "component": "predictor"},
-            queue,
-            {**user, "name": "kserve-container"},
-        )
-        == "kserve-container 8080"
-    )
 
 
 # --- resourceSlices -> UUIDs of claimed devices ---

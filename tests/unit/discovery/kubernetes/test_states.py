@@ -8,7 +8,7 @@ from typing import Any
 from llm_serving_exporter.discovery.kubernetes.section import StateBook
 from llm_serving_exporter.discovery.kubernetes.targets import Group, GroupBook, find_membership, select_members
 from llm_serving_exporter.model.target import PodFault, PodState
-from tests.support.builders.discovered_pods import Pod, find_all, gpus, plain_pod, record, targets_of
+from tests.support.builders.discovered_pods import Pod, container, find_all, plain_pod, record, targets_of
 from tests.support.builders.pods import (
     crash_loop_status,
     fixture_pods,
@@ -23,51 +23,76 @@ MADE = 1_700_000_000.0  # when stored() says that its pods were made
 POD = stored({**plain_pod(), "spec": {"containers": [{"name": "e", "image": "i"}]}}, "uid-1", {})
 
 
+class Clocks:
+    """The monotonic clock here, with the wall clock here and the API server's as they differ from the truth."""
+
+    def __init__(self, *, now: float = 0.0, here: float = 0.0) -> None:
+        self.now, self.here = now, here
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return MADE + self.now + self.here
+
+    def book(self, loading_limit_seconds: float = 600.0) -> StateBook:
+        return StateBook(loading_limit_seconds, self.monotonic, self.wall)
+
+
 def see(book: StateBook, status: dict[str, Any], uid: str = "uid-1", group: Group | None = None) -> PodState:
     pod = record(stored(POD, uid, status))
     return book.note_state(pod, pod.containers[0], group)
 
 
+def runs(ready: bool = True, started: float = MADE, **more: Any) -> dict[str, Any]:
+    """The status of a pod whose containers run since `started`."""
+    return running_status(POD, "10.0.0.1", ready=ready, started=started, **more)
+
+
+def changed(pod: Pod, **metadata: Any) -> Pod:
+    found = copy.deepcopy(pod)
+    found["metadata"] |= metadata
+    return found
+
+
 def test_a_container_loads_until_it_has_been_ready_once() -> None:
     clocks = Clocks()
-    book = StateBook(600.0, clocks.monotonic, clocks.wall)
-    loads = see(book, running_status(POD, "10.0.0.1", ready=False, started=MADE))
+    book = clocks.book()
+    loads = see(book, runs(ready=False))
     assert loads == PodState(False, MADE, None, 600.0, False, 0.0)
     assert loads.may_load(600)
     assert not loads.may_load(601)
-    ready = see(book, running_status(POD, "10.0.0.1", started=MADE))
-    later = see(book, running_status(POD, "10.0.0.1", ready=False, started=MADE))
+    ready = see(book, runs())
+    later = see(book, runs(ready=False))
     assert (ready.was_ready, later.was_ready, later.may_load(1)) == (True, True, False)
 
 
 def test_another_start_loads_again() -> None:
     clocks = Clocks()
-    book = StateBook(600.0, clocks.monotonic, clocks.wall)
-    see(book, running_status(POD, "10.0.0.1", started=MADE))
+    book = clocks.book()
+    see(book, runs())
     clocks.now = 100.0
-    again = see(book, running_status(POD, "10.0.0.1", ready=False, started=MADE + 100, restarts=1))
+    again = see(book, runs(False, MADE + 100, restarts=1))
     assert not again.was_ready
     assert again.may_load(700)
 
 
 def test_another_pod_of_the_same_name_is_another_one() -> None:
     book = StateBook(600.0)
-    see(book, running_status(POD, "10.0.0.1", started=MADE))
-    assert not see(book, running_status(POD, "10.0.0.1", ready=False, started=MADE), "uid-2").was_ready
+    see(book, runs())
+    assert not see(book, runs(ready=False), "uid-2").was_ready
 
 
 def test_what_has_not_started_waits_since_its_pod_was_made() -> None:
-    status = running_status(POD, "10.0.0.1", ready=False)
+    status = runs(ready=False)
     status["containerStatuses"][0]["state"] = {"waiting": {"reason": "ImagePullBackOff"}}
-    clocks = Clocks()
-    clocks.now = 400.0
-    found = see(StateBook(600.0, clocks.monotonic, clocks.wall), status)
+    found = see(Clocks(now=400.0).book(), status)
     assert (found.was_ready, found.loading_since_seconds) == (False, 0.0)
     assert not found.may_load(601)
 
 
 def test_a_late_exporter_sees_that_the_pod_was_ready() -> None:
-    status = running_status(POD, "10.0.0.1", ready=False, started=MADE)
+    status = runs(ready=False)
     status["conditions"][-1]["lastTransitionTime"] = timestamp(MADE + 3600)
     assert see(StateBook(600.0), status).was_ready
     # it crashed and was back at once: the kubelet noticed a moment after the new start
@@ -82,20 +107,20 @@ def test_crashes_and_lost_nodes_are_faults() -> None:
     assert not crashing.may_load(MADE)
     for evicted in (False, True):
         assert see(book, lost_node_status(POD, "10.0.0.1", evicted=evicted)).fault is PodFault.NODE_LOST
-    unknown = running_status(POD, "10.0.0.1", ready=False)
+    unknown = runs(ready=False)
     unknown["conditions"][-1]["status"] = "Unknown"
     assert see(book, unknown).fault is PodFault.NODE_LOST
     gated = lost_node_status(POD, "10.0.0.1")
     gated["conditions"][-1]["reason"] = "ReadinessGatesNotReady"
     assert see(book, gated).fault is None
-    assert see(book, running_status(POD, "10.0.0.1")).fault is None
+    assert see(book, runs()).fault is None
 
 
 def test_pods_that_are_gone_are_forgotten() -> None:
     book = StateBook(600.0)
-    see(book, running_status(POD, "10.0.0.1", started=MADE))
+    see(book, runs())
     book.forget_others(["uid-2"])
-    assert not see(book, running_status(POD, "10.0.0.1", ready=False, started=MADE)).was_ready
+    assert not see(book, runs(ready=False)).was_ready
 
 
 # --- replicas of several pods -------------------------------------------------------------------------------------
@@ -135,9 +160,7 @@ def test_a_replica_whose_workers_are_still_to_come_has_no_fault() -> None:
     book = GroupBook()
     assert fault_of(group_of(book, leader)) is None
     group_of(book, leader, worker)
-    other = copy.deepcopy(leader)
-    other["metadata"]["uid"] = "uid-of-the-next-leader"
-    assert fault_of(group_of(book, other)) is None
+    assert fault_of(group_of(book, changed(leader, uid="uid-of-the-next-leader"))) is None
 
 
 def test_what_a_replica_consists_of_stays_while_a_worker_is_missing() -> None:
@@ -146,8 +169,8 @@ def test_what_a_replica_consists_of_stays_while_a_worker_is_missing() -> None:
     group_of(book, leader, worker)
     missing = group_of(book, leader)
     assert [pod.node for pod in missing.replica] == ["gpu-node-1", "gpu-node-2"]
-    moved = copy.deepcopy(worker)
-    moved["spec"]["nodeName"], moved["metadata"]["uid"] = "gpu-node-9", "uid-of-another"
+    moved = changed(worker, uid="uid-of-another")
+    moved["spec"]["nodeName"] = "gpu-node-9"
     assert [pod.node for pod in group_of(book, leader, moved).replica] == ["gpu-node-1", "gpu-node-9"]
 
 
@@ -162,11 +185,9 @@ def test_two_groups_of_one_set_are_two_replicas() -> None:
     leader, worker = replica()
     second = []
     for pod in (leader, worker):
-        other = copy.deepcopy(pod)
-        other["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/group-index"] = "1"
-        other["metadata"]["name"] = pod["metadata"]["name"].replace("vllm-0", "vllm-1")
-        other["metadata"]["uid"] += "-1"
-        second.append(other)
+        labels = {**pod["metadata"]["labels"], "leaderworkerset.sigs.k8s.io/group-index": "1"}
+        name = pod["metadata"]["name"].replace("vllm-0", "vllm-1")
+        second.append(changed(pod, labels=labels, name=name, uid=f"{name}-1"))
     found = targets_of([leader, worker, *second])
     assert [target.name for target in found] == ["lws/vllm-0:8080", "lws/vllm-1:8080"]
     assert sum(target.gpu_count or 0 for target in found) == 32
@@ -195,17 +216,14 @@ def test_a_ray_cluster_is_one_replica_and_nodes_of_ray_serve_are_one_each() -> N
 
 
 def leaving(pod: Pod) -> Pod:
-    found = copy.deepcopy(pod)
-    found["metadata"]["deletionTimestamp"] = "2023-11-14T23:13:20Z"
-    return found
+    return changed(pod, deletionTimestamp="2023-11-14T23:13:20Z")
 
 
 def test_workers_of_the_leader_before_do_not_complete_the_next_replica() -> None:
     leader, worker = replica()
     book = GroupBook()
     group_of(book, leader, worker)
-    after = copy.deepcopy(leader)
-    after["metadata"]["uid"] = "uid-of-the-next-leader"
+    after = changed(leader, uid="uid-of-the-next-leader")
     # its workers are given time to end, while their leader's successor is there
     assert not group_of(book, after, leaving(worker)).is_complete
     assert fault_of(group_of(book, after)) is None
@@ -220,22 +238,23 @@ def test_a_worker_that_leaves_is_missed_unless_all_do() -> None:
 
 
 def test_an_engine_behind_an_init_container_that_crashes_is_down() -> None:
+    waits = [{"name": "e", "state": {"waiting": {"reason": "PodInitializing"}}}]
+    init = [{"name": "download", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
     blocked: dict[str, Any] = {
         "phase": "Pending",
         "podIP": "10.0.0.1",
-        "initContainerStatuses": [{"name": "download", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}],
-        "containerStatuses": [
-            {"name": one["name"], "state": {"waiting": {"reason": "PodInitializing"}}}
-            for one in POD["spec"]["containers"]
-        ],
+        "initContainerStatuses": init,
+        "containerStatuses": waits,
     }
     assert see(StateBook(600.0), blocked).fault is PodFault.CRASH_LOOP
     blocked["initContainerStatuses"][0]["state"] = {"running": {"startedAt": "2023-11-14T22:13:20Z"}}
     assert see(StateBook(600.0), blocked).fault is None
     # a native sidecar that crashes later on costs the engine nothing
-    runs = running_status(POD, "10.0.0.1")
-    runs["initContainerStatuses"] = [{"name": "proxy", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
-    assert see(StateBook(600.0), runs).fault is None
+    later = {
+        **runs(),
+        "initContainerStatuses": [{"name": "proxy", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}],
+    }
+    assert see(StateBook(600.0), later).fault is None
 
 
 def grove(name: str, index: str, role: str, number: str = "") -> Pod:
@@ -247,7 +266,7 @@ def grove(name: str, index: str, role: str, number: str = "") -> Pod:
         "grove.io/podclique": f"d-0-decode-{index}-decode-{role}",
         **({"grove.io/podclique-pod-index": number} if number else {}),
     }
-    engine = {"name": "main", "ports": [{"containerPort": 9090, "name": "system"}], "resources": gpus(8)}
+    engine = container("main", (9090, "system"), gpu=8)
     pod = plain_pod(name, labels=labels, address=f"10.0.0.{len(name)}", containers=[engine])
     return {**pod, "spec": {**pod["spec"], "nodeName": f"node-of-{name}"}}
 
@@ -296,19 +315,6 @@ def test_every_group_can_be_asked_for() -> None:
 # --- clocks that do not agree -------------------------------------------------------------------------------------
 
 
-class Clocks:
-    """The monotonic clock here, with the wall clock here and the API server's as they differ from the truth."""
-
-    def __init__(self, *, here: float = 0.0) -> None:
-        self.now, self.here = 0.0, here
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return MADE + self.now + self.here
-
-
 SKEWS = (-36_000.0, -600.0, 0.0, 600.0, 36_000.0)
 
 
@@ -319,7 +325,7 @@ def look(book: StateBook, pod: Pod, *, offset: float | None = MADE) -> PodState:
 
 def loading(kubelet: float, started: float) -> Pod:
     """A pod that was made at MADE and is not Ready, as a kubelet tells whose clock is off by `kubelet`."""
-    pod = stored(POD, "uid-1", running_status(POD, "10.0.0.1", ready=False, started=MADE + started + kubelet))
+    pod = stored(POD, "uid-1", runs(False, MADE + started + kubelet))
     pod["status"]["startTime"] = timestamp(MADE + kubelet)
     return pod
 
@@ -327,10 +333,9 @@ def loading(kubelet: float, started: float) -> Pod:
 @check_rows("here", SKEWS)
 @check_rows("kubelet", SKEWS)
 def test_no_clock_that_is_wrong_ends_or_prolongs_loading(here: float, kubelet: float) -> None:
-    clocks = Clocks(here=here)
-    book = StateBook(3600.0, clocks.monotonic, clocks.wall)
     # the API server's clock is right; the pod is seen when it is a minute old
-    clocks.now = 60.0
+    clocks = Clocks(now=60.0, here=here)
+    book = clocks.book(3600.0)
     first = look(book, loading(kubelet, 30.0))
     assert first.may_load(clocks.now + 3000)
     assert not first.may_load(clocks.now + 3700)
@@ -344,20 +349,11 @@ def test_no_clock_that_is_wrong_ends_or_prolongs_loading(here: float, kubelet: f
 
 @check_rows("here", SKEWS)
 def test_an_exporter_that_comes_late_counts_by_the_clock_of_the_api_server(here: float) -> None:
-    clocks = Clocks(here=here)
-    book = StateBook(3600.0, clocks.monotonic, clocks.wall)
-    clocks.now = 3000.0
-    found = look(book, loading(0.0, 30.0))
-    assert found.may_load(clocks.now + 500)
-    assert not found.may_load(clocks.now + 700)
-
-
-def test_without_a_clock_of_the_api_server_the_own_one_is_taken() -> None:
-    clocks = Clocks()
-    clocks.now = 3000.0
-    found = look(StateBook(3600.0, clocks.monotonic, clocks.wall), loading(0.0, 30.0), offset=None)
-    assert found.may_load(clocks.now + 500)
-    assert not found.may_load(clocks.now + 700)
+    # without it, by the own one
+    for clocks, offset in ((Clocks(now=3000.0, here=here), MADE), (Clocks(now=3000.0), None)):
+        found = look(clocks.book(3600.0), loading(0.0, 30.0), offset=offset)
+        assert found.may_load(clocks.now + 500)
+        assert not found.may_load(clocks.now + 700)
 
 
 def test_a_node_whose_clock_is_put_back_has_no_container_that_was_ready() -> None:
@@ -370,7 +366,7 @@ def test_a_node_whose_clock_is_put_back_has_no_container_that_was_ready() -> Non
 def test_readiness_that_comes_and_goes_changes_nothing_once_it_has_been_there() -> None:
     book = StateBook(3600.0)
     for ready in (False, True, False, True, False):
-        found = see(book, running_status(POD, "10.0.0.1", ready=ready, started=MADE))
+        found = see(book, runs(ready))
     assert found.was_ready
     assert found.fault is None
 
@@ -389,5 +385,5 @@ def test_a_pod_that_ends_for_an_hour_on_a_lost_node_is_down_and_one_of_an_unknow
     lost = lost_node_status(POD, "10.0.0.1", evicted=True)
     pod = leaving(stored(POD, "uid-1", lost))
     assert look(StateBook(600.0), pod).fault is PodFault.NODE_LOST
-    unknown = {**running_status(POD, "10.0.0.1"), "phase": "Unknown"}
+    unknown = {**runs(), "phase": "Unknown"}
     assert see(StateBook(600.0), unknown).fault is None
