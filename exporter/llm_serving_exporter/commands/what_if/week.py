@@ -21,6 +21,8 @@ _MOST_WINDOWS = 60_000
 _FEWEST_GAPS = 100.0
 # moments with fewer requests than this share of the busiest say little of what the busiest are like
 _BUSY_SHARE = 0.7
+# of the time to a first token, beyond which the queue is long
+_LONG_QUEUE = 0.5
 # beyond so many deviations a five-minute rate is a burst, and no chance
 _CHANCE = 3.0
 Points = Mapping[float, float]
@@ -69,6 +71,17 @@ def smooth_peak(rates: Sequence[float], share: float) -> float:
         if left < 0:
             return rate
     return 0.0
+
+
+def find_first_token_seconds(
+    seconds: float | None, events: float | None, queued: float | None, left: float | None
+) -> float | None:
+    """Mean seconds from the queue to a first token, of `events` first tokens and of `left` requests that had been queued; None where that
+    is not known, or where queues were long: who ends has waited at another time than who begins."""
+    if not seconds or not events or queued is None or not left:
+        return None
+    first, queue = seconds / events, queued / left
+    return first - queue if queue <= _LONG_QUEUE * first else None
 
 
 class _Reader:
@@ -236,6 +249,12 @@ def _list_windows(reader: _Reader, sent: Points, finished: Points) -> Iterator[W
     if not seconds or not gaps:  # kept by nobody: sequences that run are those whose next token is waited for
         seconds, gaps = by_target(running), tokens
     never_idle = by_target(running, "min_over_time")
+    # first tokens, and the queue before them: seconds, and events
+    told = [
+        reader.rate(f"{name}_seconds_{part}", matchers)
+        for name in ("time_to_first_token", "request_queue_time")
+        for part, matchers in (("sum", ""), ("bucket", ',le="+Inf"'))
+    ]
     # of theirs alone: a fleet may have thousands
     cards = reader.instant(
         f"count by (gpu) (last_over_time(llm_serving_gpu_target_info[{reader.span}]) and on (target) {reader.gpus})"
@@ -252,8 +271,9 @@ def _list_windows(reader: _Reader, sent: Points, finished: Points) -> Iterator[W
     whole = {at: add_up(points.get(at, 0.0) for points in computed.values()) for at in finished}
     for target, rates in computed.items():
         for at, prefill in rates.items():
-            batch, context, clock, latency, events, busy = (
-                points.get(target, {}).get(at) for points in (batches, contexts, clocks, seconds, gaps, never_idle)
+            batch, context, clock, latency, events, busy, *waits = (
+                points.get(target, {}).get(at)
+                for points in (batches, contexts, clocks, seconds, gaps, never_idle, *told)
             )
             begun = finished.get(at)
             if not begun or at not in whole:
@@ -263,7 +283,8 @@ def _list_windows(reader: _Reader, sent: Points, finished: Points) -> Iterator[W
             if latency and events and context and events * _STEP_SECONDS >= _FEWEST_GAPS:
                 # a step's sequences; where nobody counts steps, of a Poisson number of them those that are there when some are
                 batch = max(1.0, batch or latency / -math.expm1(-latency))
-                yield Window(latency / events, batch, context, prefill * batch / events, *prompt, clock)
+                step, first = latency / events, find_first_token_seconds(*waits)
+                yield Window(step, batch, context, prefill * step, *prompt, clock, first)
             elif prefill and busy:
                 yield Window(1.0, 0.0, 0.0, prefill, *prompt, clock)
 
