@@ -77,7 +77,7 @@ class Step(Struct, frozen=True):
     batch: float
     seconds: float
     base_seconds: float  # of it, without prompts
-    prompt_seconds: float  # of one prompt alone
+    prompt_seconds: float  # that a prompt adds where prompts queue
     compute_share: float
     requests_per_second: float  # that keep the batch
 
@@ -98,7 +98,7 @@ def measure_step(server: Server, request: Request, batch: float) -> Step:
 
 def serve(server: Server, request: Request, objective: Objective, rate: float, replicas: int) -> State | None:
     """Each of `replicas` at `rate` requests/s; None where no batch that fits keeps it."""
-    most = largest_batch(server, request)
+    most, limit = largest_batch(server, request)
     if most <= 0:
         return None
     full = measure_step(server, request, most)
@@ -111,7 +111,7 @@ def serve(server: Server, request: Request, objective: Objective, rate: float, r
     part = bisect_left(range(1, _BATCH_PARTS), rate, key=lambda part: step_at(part).requests_per_second)
     step = step_at(part + 1)
     # a router evens out requests, not what they hold
-    scatter = 1 + (_LENGTHS_SCATTER - 1) * replicas if _is_kv_the_limit(server, request) else 1.0
+    scatter = 1 + (_LENGTHS_SCATTER - 1) * replicas if limit == "KV cache" else 1.0
     bad = _list_bad(step, full, request, objective.seconds, rate, replicas, scatter)
     worst = max(bad, key=lambda name: bad[name], default="")
     holds = not bad or bad[worst] <= 1 - objective.share
@@ -132,17 +132,12 @@ def least_replicas(server: Server, request: Request, objective: Objective, rate:
     return None if state is None else (least, state)
 
 
-def largest_batch(server: Server, request: Request) -> float:
-    """Sequences that run at once: what the engine is told, and what the KV cache holds; a rank's share counts for all of them."""
-    return min(_fitting_batch(server, request), server.batch_limit or math.inf, _ANY_BATCH)
-
-
-def _fitting_batch(server: Server, request: Request) -> float:
-    return math.inf if server.kv_tokens is None else server.kv_tokens / max(1.0, request.held)
-
-
-def _is_kv_the_limit(server: Server, request: Request) -> bool:
-    return _fitting_batch(server, request) <= largest_batch(server, request)
+def largest_batch(server: Server, request: Request) -> tuple[float, str]:
+    """Sequences that run at once, and what allows no more: the KV cache, what the engine is told, or "" for nothing. A rank's share counts
+    for all of them."""
+    fitting = math.inf if server.kv_tokens is None else server.kv_tokens / max(1.0, request.held)
+    limits = (fitting, "KV cache"), (server.batch_limit or math.inf, "batch limit"), (_ANY_BATCH, "")
+    return min(limits, key=lambda limit: limit[0])
 
 
 def _list_bad(
@@ -190,10 +185,10 @@ def _wait_behind(load: float, prompt: float, replicas: int, wait: float) -> floa
 
 def find_bound(server: Server, request: Request) -> str:
     """What ends the rate at the largest batch."""
-    most = largest_batch(server, request)
+    most, limit = largest_batch(server, request)
     if most <= 0:
-        return "KV cache"
+        return limit
     full, twice = (measure_step(server, request, batch) for batch in (most, 2 * most))
-    if most < _ANY_BATCH and twice.requests_per_second > 1.15 * full.requests_per_second:
-        return "KV cache" if _is_kv_the_limit(server, request) else "batch limit"
+    if limit and twice.requests_per_second > 1.15 * full.requests_per_second:
+        return limit
     return "compute" if full.compute_share > 0.5 else "memory bandwidth"

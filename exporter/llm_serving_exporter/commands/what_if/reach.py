@@ -28,7 +28,7 @@ _LEAST, _MOST = (1.05, 1.15, 0.0, 0.0, 0.0), (math.inf, math.inf, math.inf, math
 _SCATTER, _LEAST_SCATTER = 0.05, 0.01
 # of one step's prompts, where it computes long ones in parts: vLLM's max_num_batched_tokens where nobody sets it
 PART_TOKENS = 2048.0
-_PASSES = 12
+_PASSES, _ROUNDS = 12, 200
 # of the time of a group of windows that one of the two must take, so that its efficiency is measured there
 _DOMINATES = {"decode": 0.6, "prefill": 0.3}
 # like windows, among which one that is alone is an odd one
@@ -37,6 +37,7 @@ _MANY_ALIKE = 10
 _ODD = 2.0
 # of the card's clock, below which power or heat holds it down (as the limiter's state `power`)
 CAPPED_CLOCK = 0.95
+# of each factor, over which a slope is taken
 _SLOPE = 1e-6
 Factors = tuple[float, float, float, float, float]
 
@@ -129,13 +130,6 @@ class Reach(Struct, frozen=True):
         return Reach((self.factors[0], *_USUAL[1:3], *self.factors[3:]), self.decode, {}, self.windows)
 
 
-def prompt_seconds(roof: Roof, computed_tokens: float, cached_tokens: float) -> float:
-    """A prompt's FLOPs at the peak of all ranks. Here and below, the roof lacks no peak (`derive.roof.lacks`)."""
-    seconds = compute_seconds(roof, prefill_flops(roof, computed_tokens, cached_tokens))
-    assert seconds is not None
-    return seconds / roof.parallel.data
-
-
 def step_terms(
     roof: Roof,
     batch: float,
@@ -146,8 +140,10 @@ def step_terms(
     steps: float | None = None,
 ) -> Terms:
     """A mean step of `batch` sequences beside `prompts`, of each of which so many tokens are computed and cached; `steps`: all of the steps
-    that these prompts are spread over, each with a part of them."""
-    prefill = prompts * prompt_seconds(roof, computed, cached)
+    that these prompts are spread over, each with a part of them. The roof lacks no peak (`derive.roof.lacks`)."""
+    prompt = compute_seconds(roof, prefill_flops(roof, computed, cached))
+    assert prompt is not None
+    prefill = prompts * prompt / roof.parallel.data
     if batch <= 0:
         return Terms(0.0, prefill, 0.0)
     ceiling, bandwidth = replica_ceiling(roof, batch, context_tokens), roof.peaks.bandwidth_bytes_per_second
@@ -207,7 +203,7 @@ def fit_reach(roof: Roof, windows: Iterable[Window]) -> Reach:
         for phase, seconds in (("decode", memory + decode + beside + hidden), ("prefill", prefill)):
             if seconds >= _DOMINATES[phase] * window.step_seconds:
                 tell[phase].append(window)
-    return Reach(factors, _ranges(tell["decode"]), _ranges(tell["prefill"]), len([0 for group in kept for _ in group]))
+    return Reach(factors, _ranges(tell["decode"]), _ranges(tell["prefill"]), sum(map(len, kept)))
 
 
 # seconds that were seen, and what they are made of
@@ -227,7 +223,7 @@ def _fit_factors(groups: Sequence[_Group]) -> Factors:
     factors, scatter = _USUAL, _SCATTER
     for _ in range(_PASSES):
         rows = [[weight / scatter * part for part in _linearise(terms, factors)] for terms, weight in means]
-        factors = _solve_bounded([*rows, *usual])
+        factors = _solve_bounded([*rows, *usual], factors)
         off = add_up((1 - add_up(terms.scaled(factors))) ** 2 for terms, _ in means)
         scatter = max(_LEAST_SCATTER, math.sqrt((_SCATTER**2 + off) / (1 + len(means))))
     return factors
@@ -260,27 +256,13 @@ def _ranges(windows: Sequence[Window]) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _solve_bounded(rows: Sequence[Sequence[float]]) -> Factors:
-    """Least squares within bounds: what would be beyond one is held there, the furthest first."""
-    held: dict[int, float] = {}
-    while True:
-        free = [place for place in range(5) if place not in held]
-        factors = {**dict(zip(free, _solve(rows, free, held), strict=True)), **held}
-        beyond = {place: max(_LEAST[place] - factors[place], factors[place] - _MOST[place]) for place in free}
-        worst = max(free, key=lambda place: beyond[place])
-        if beyond[worst] <= 0:
-            first, second, third, fourth, fifth = (factors[place] for place in range(5))
-            return first, second, third, fourth, fifth
-        held[worst] = min(max(_LEAST[worst], factors[worst]), _MOST[worst])
-
-
-def _solve(rows: Sequence[Sequence[float]], free: Sequence[int], held: Mapping[int, float]) -> list[float]:
-    """Normal equations by elimination; each factor has a row of its own, so that none is singular."""
-    rows = [(*row[:5], row[5] - add_up(row[place] * value for place, value in held.items())) for row in rows]
-    matrix = [[add_up(row[one] * row[other] for row in rows) for other in (*free, 5)] for one in free]
-    for pivot in range(len(matrix)):
-        line = matrix[pivot] = [value / matrix[pivot][pivot] for value in matrix[pivot]]
-        for other, row in enumerate(matrix):
-            if other != pivot:
-                matrix[other] = [value - row[pivot] * known for value, known in zip(row, line, strict=True)]
-    return [line[-1] for line in matrix]
+def _solve_bounded(rows: Sequence[Sequence[float]], factors: Factors) -> Factors:
+    """Least squares within bounds from those factors on, one after the other; each has a row of its own, so that none is free."""
+    matrix = [[add_up(row[one] * row[other] for row in rows) for other in range(6)] for one in range(5)]
+    values = list(factors)
+    for _ in range(_ROUNDS):
+        for place, line in enumerate(matrix):
+            rest = line[5] - add_up(map(mul, line, values)) + line[place] * values[place]
+            values[place] = min(max(_LEAST[place], rest / line[place]), _MOST[place])
+    first, second, third, fourth, fifth = values
+    return first, second, third, fourth, fifth
