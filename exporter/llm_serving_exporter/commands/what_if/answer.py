@@ -114,12 +114,8 @@ def answer(watched: Watched, asked: Asked) -> Answer:
     week, here, reach = watched.week, watched.roof, watched.reach
     weights, kv = watched.formats
     peaks = here.peaks if asked.gpu is None else find_peaks(asked.gpu)
-    there = _roof(
-        find_facts(asked, asked.weights or weights, asked.kv or kv),
-        peaks,
-        asked.tensor or here.parallel.tensor,
-        week.ranks,
-    )
+    facts = find_facts(asked, asked.weights or weights, asked.kv or kv)
+    there = _roof(facts, peaks, asked.tensor or here.parallel.tensor, week.ranks)
     other = there.peaks.name != here.peaks.name
     carried = reach.on_another_card() if other else reach
     objective, peak = Objective(asked.share, week.objectives), smooth_peak(week.rates, asked.share)
@@ -228,18 +224,19 @@ def _doubts(reach: Reach, request: Request, state: State | None) -> Iterator[str
 
 
 def _notes(week: Week, reach: Reach, here: Roof, objective: Objective, *, other: bool, priced: bool) -> Iterator[str]:
-    if other and reach.capped:
-        held = f"power or heat held the clock below {percent(CAPPED_CLOCK, 0)} while prompts were measured"
-        yield f"{held}: that share of the peak is not carried to another card"
-    if not priced:
-        yield "no price is known for it: give --price with USD for one GPU and hour"
-    if not objective.seconds:
-        yield "no objective of latency is set: replicas are those that carry the load at all; set slo in the exporter's configuration"
-    if not week.largest_node:
-        yield "no reserve is said: no target names its node; give the targets nodes"
-    if here.parallel.gpus > 1:
-        ranks = f" within each of {here.parallel.data} ranks" if here.parallel.data > 1 else ""
-        yield f"a replica's {here.parallel.gpus} GPUs count as tensor-parallel{ranks}"
+    held = f"power or heat held the clock below {percent(CAPPED_CLOCK, 0)} while prompts were measured"
+    ranks = f" within each of {here.parallel.data} ranks" if here.parallel.data > 1 else ""
+    notes = (
+        (other and reach.capped, f"{held}: that share of the peak is not carried to another card"),
+        (not priced, "no price is known for it: give --price with USD for one GPU and hour"),
+        (
+            not objective.seconds,
+            "no objective of latency is set: replicas are those that carry the load at all; set slo in the exporter's configuration",
+        ),
+        (not week.largest_node, "no reserve is said: no target names its node; give the targets nodes"),
+        (here.parallel.gpus > 1, f"a replica's {here.parallel.gpus} GPUs count as tensor-parallel{ranks}"),
+    )
+    return (text for holds, text in notes if holds)
 
 
 def _of_state(say: Callable[[State], str], otherwise: str = NOTHING) -> Callable[[Column], str]:
