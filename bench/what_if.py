@@ -15,7 +15,7 @@ from pathlib import Path
 
 from llm_serving_exporter.commands.what_if.capacity import Objective, Request, Server, least_replicas
 from llm_serving_exporter.commands.what_if.reach import Window, fit_reach
-from llm_serving_exporter.commands.what_if.week import smooth_peak
+from llm_serving_exporter.commands.what_if.week import find_first_token_seconds, smooth_peak
 from llm_serving_exporter.model.record import replace
 from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec
 from llm_serving_simulator.fleet.spec import EngineSpec
@@ -71,19 +71,20 @@ def watch(engine: EngineSpec, mix: Mix, profile: Profile, seed: int = 1) -> tupl
         attended = [attended[0] + stored, attended[1] + decoding]
         for name, replica in fleet.replicas.items():
             assert replica.engine is not None
-            itl, now = replica.engine.books.itl, replica.counts
+            books, now = replica.engine.books, replica.counts
             steps, computed = now.prefill_passes + now.decode_passes, now.prompt_tokens - now.prompt_hit_tokens
-            counted = (itl.total, sum(itl.counts), steps, computed, now.prompt_hit_tokens, now.first_tokens)
-            waited, gaps, made, computed, cached, first = map(
-                float.__sub__, map(float, counted), map(float, before.get(name, (0,) * 6))
+            counted = (
+                books.itl.total, books.itl.count, steps, computed, now.prompt_hit_tokens, now.first_tokens,
+                books.ttft.total, books.queue.total, books.queue.count,
+            )  # fmt: skip
+            waited, gaps, made, computed, cached, first, until_first, queued, left = map(
+                float.__sub__, map(float, counted), map(float, before.get(name, (0,) * 9))
             )
             before[name], begun = counted, begun + first
             if gaps > 100 and first:
-                windows.append(
-                    Window(
-                        waited / gaps, gaps / made, stored / decoding, computed / made, computed / first, cached / first
-                    )
-                )
+                batch, context, prompt = gaps / made, stored / decoding, (computed / first, cached / first)
+                step, until = waited / gaps, find_first_token_seconds(until_first, first, queued, left)
+                windows.append(Window(step, batch, context, computed / WINDOW_SECONDS * step, *prompt, None, until))
         rates.append(begun / WINDOW_SECONDS)
     told = fleet.totals().counts
     computed = told.prompt_tokens - told.prompt_hit_tokens

@@ -38,6 +38,6 @@ def list_fleets() -> Iterator[str]:
     yield ""
     yield (
         f"Of {len(off)} questions {off.count(0)} are exact, {sum(abs(one) <= 1 for one in off)} within one replica, "
-        f"{sum(one < 0 for one in off)} too low; $/M is as far off as the replicas are: within 10 % in "
-        f"{sum(abs(one) <= 0.1 for one in dear)}."
+        f"{sum(one < 0 for one in off)} too low. $/M is what replicas cost over the tokens of the load: of as many replicas it is "
+        f"the same, of those that are answered it is within 10 % in {sum(abs(one) <= 0.1 for one in dear)}."
     )

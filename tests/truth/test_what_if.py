@@ -1,4 +1,4 @@
-"""What one phase of an engine on an H100 says of its tokens/s at another batch and mix: within a quarter, but for what is listed."""
+"""What one phase of an engine on an H100 says of its tokens/s at another batch and mix: within a quarter, but for a batch of one."""
 
 import statistics
 import tomllib
@@ -21,14 +21,7 @@ def test_the_batch_of_64_and_prefill_say_what_256_do() -> None:
 
 
 def test_other_batches_and_mixes_are_within_a_quarter() -> None:
-    far = {
-        (one.run[5:], one.by, one.phase)
-        for one in TOLD
-        if abs(one.off) > TOLERANCE and "decode1" not in (one.by, one.phase)
-    }
-    # what 8 sequences of 28,000 tokens say: nearly all of their time is prefill at a clock that is not the one of the phase `prefill`
-    assert {by for _, by, _ in far} <= {"long"}
-    assert len(far) <= 5
+    assert not [one for one in TOLD if abs(one.off) > TOLERANCE and "decode1" not in (one.by, one.phase)]
 
 
 def test_one_sequence_of_a_mixture_of_experts_needs_what_each_step_takes_beside() -> None:
@@ -42,7 +35,7 @@ def test_one_sequence_of_a_mixture_of_experts_needs_what_each_step_takes_beside(
 
 def test_over_all_of_them_the_error_is_small() -> None:
     others = [one.off for one in TOLD if "decode1" not in (one.by, one.phase)]
-    assert statistics.fmean(off * off for off in others) ** 0.5 <= 0.15
+    assert statistics.fmean(off * off for off in others) ** 0.5 <= 0.1
 
 
 # --- simulated fleets ---------------------------------------------------------------------------------------------------
@@ -52,7 +45,7 @@ def test_replicas_of_simulated_fleets_are_within_one_and_never_too_few() -> None
     cases = tomllib.loads(FILE.read_text(encoding="utf-8"))["case"]
     assert len(cases) == len(ENGINES) * len(LOADS) * len(QUESTIONS) == 60
     assert {case["answered"] - case["true"] for case in cases} <= {0, 1}
-    assert sum(case["answered"] == case["true"] for case in cases) >= 40
+    assert sum(case["answered"] == case["true"] for case in cases) >= 55
 
 
 @pytest.mark.e2e

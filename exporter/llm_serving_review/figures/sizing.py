@@ -14,8 +14,6 @@ from llm_serving_exporter.commands.what_if.answer import (
     Answer,
     Asked,
     answer,
-    find_facts,
-    find_peaks,
     watch,
 )
 from llm_serving_exporter.commands.what_if.week import UnansweredError
@@ -118,7 +116,7 @@ def _list_prices(book: Book, rates: Collection[str]) -> Mapping[str, float]:
 
 def _choose(load: ModelLoad, share: float, prices: Mapping[str, float]) -> tuple[int, Answer] | None:
     """Replicas that the peak needs, and the answer for these and the reserve; None where nothing is gained."""
-    asked = Asked(find_facts(load.load.model_name), find_peaks, share=share)
+    asked = Asked(load.load.model_name, share=share)
     try:
         watched = watch(load.load, asked)
     except (UnansweredError, FactsError):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from llm_serving_exporter.commands.what_if.answer import find_facts, find_peaks
+from llm_serving_exporter.commands.what_if.answer import Asked, find_facts, find_peaks
 from llm_serving_exporter.commands.what_if.capacity import Objective, Request, Server, serve
 from llm_serving_exporter.commands.what_if.reach import Factors, Reach, Window
 from llm_serving_exporter.commands.what_if.week import Week
@@ -34,7 +34,7 @@ class Served(Struct, frozen=True):
 
 def make_load(served: Served, rates: Sequence[float]) -> Week:
     """`rates`: requests/s of all replicas, by hour."""
-    facts = find_facts(served.model)(served.weight_format, None)
+    facts = find_facts(Asked(served.model), served.weight_format)
     server = Server(
         Roof(facts, find_peaks(served.gpu), Parallel(served.tensor)),
         Reach(FACTORS), served.kv_tokens, served.batch_limit,

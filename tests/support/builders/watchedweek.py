@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from llm_serving_exporter.commands.what_if.capacity import Objective, Request, Server, serve
-from llm_serving_exporter.commands.what_if.reach import Reach
+from llm_serving_exporter.commands.what_if.reach import Reach, step_terms
 from llm_serving_exporter.derive.work import Roof
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.loader import gpu_catalogue, model_facts
@@ -15,7 +15,8 @@ from llm_serving_exporter.model.target import ModelSettings
 MODEL, HOUR, MINUTE = "meta-llama/Llama-3.1-8B-Instruct", 3600.0, 60.0
 REPLICAS, USD, KV_TOKENS, BATCH_LIMIT = 4, 2.0, 432_000, 256
 REQUEST = Request(600.0, 200.0, 240.0, 920.0, 930.0)
-FACTORS = (1.3, 1.6, 0.5, 0.001, 0.0)
+# an engine whose reads take place while it computes prompts
+FACTORS, QUEUE_SECONDS = (1.3, 1.6, 0.1, 0.001, 0.9), 0.004
 
 
 def truth() -> Server:
@@ -33,11 +34,11 @@ def requests_per_second(hour: float) -> float:
 def list_records(end: float, hours: int, *, load: float = 1.0, kept: str = "") -> Iterator[str]:
     """Lines up to a moment in Unix seconds. `load`: factor of it, 0: nobody asks for anything. `kept`: what is in the names of all."""
     names: dict[str, list[str]] = {}
-    gaps, waited = [0.0] * REPLICAS, [0.0] * REPLICAS
+    gaps, waited, begun, first = ([0.0] * REPLICAS for _ in range(4))
     for minute in range(hours * 60 + 1):
         at = end - hours * HOUR + minute * MINUTE
         rate = load * requests_per_second(at / HOUR % 24)
-        for name, labels, value in (*_samples(rate, gaps, waited), *_counters(minute)):
+        for name, labels, value in (*_samples(rate, gaps, waited, begun, first), *_counters(minute)):
             names.setdefault(name, []).append(f"{name}{{{labels}}} {value!r} {at:.3f}\n")
     for name, lines in names.items():
         if kept in name:
@@ -57,7 +58,9 @@ def _counters(minute: int) -> Iterator[tuple[str, str, float]]:
     yield "llm_serving_rate_info", 'rate="hourly",kind="on_demand"', 1.0
 
 
-def _samples(rate: float, gaps: list[float], waited: list[float]) -> Iterator[tuple[str, str, float]]:
+def _samples(
+    rate: float, gaps: list[float], waited: list[float], begun: list[float], first: list[float]
+) -> Iterator[tuple[str, str, float]]:
     model = f'model_name="{MODEL}",role="unified"'
     sent, decoded = rate * (REQUEST.computed + REQUEST.cached), rate * REQUEST.output
     yield "model:llm_serving_targets:count", model, REPLICAS
@@ -68,6 +71,8 @@ def _samples(rate: float, gaps: list[float], waited: list[float]) -> Iterator[tu
     yield "model:llm_serving_prompt_tokens:rate5m", model, sent
     state = serve(truth(), REQUEST, Objective(), rate / REPLICAS, REPLICAS) if rate else None
     batch, step = (state.batch, state.step_seconds) if state is not None else (0.0, 0.01)
+    prompts = 1 + batch / (REQUEST.output - 1)
+    alone = step_terms(truth().roof, batch, REQUEST.context, prompts, REQUEST.computed, REQUEST.cached, steps=1.0)
     yield "model:llm_serving_requests_running:sum", model, REPLICAS * batch
     yield "model:llm_serving_kv_cache_used_tokens:sum", model, REPLICAS * batch * REQUEST.held
     yield "model:llm_serving_kv_cache_usage_ratio:max", model, batch * REQUEST.held / KV_TOKENS
@@ -79,6 +84,8 @@ def _samples(rate: float, gaps: list[float], waited: list[float]) -> Iterator[tu
         events = decoded / REPLICAS * (1 - 1 / REQUEST.output) * MINUTE
         gaps[number] += events
         waited[number] += events * step
+        begun[number] += rate / REPLICAS * MINUTE
+        first[number] += rate / REPLICAS * MINUTE * (sum(alone.scaled(FACTORS)) + QUEUE_SECONDS)
         yield "target:llm_serving_gpus:max", f'{target},gpu_name="H100 SXM 80GB"', 1
         yield "target:llm_serving_kv_cache_capacity_tokens:sum", target, KV_TOKENS
         yield "target:llm_serving_batch_limit_requests:sum", target, BATCH_LIMIT
@@ -93,6 +100,10 @@ def _samples(rate: float, gaps: list[float], waited: list[float]) -> Iterator[tu
         yield "llm_serving_kv_cache_usage_ratio", engine, 0.1
         yield "llm_serving_inter_token_latency_seconds_sum", engine, waited[number]
         yield "llm_serving_inter_token_latency_seconds_bucket", f'{engine},le="+Inf"', gaps[number]
+        yield "llm_serving_time_to_first_token_seconds_sum", engine, first[number]
+        yield "llm_serving_time_to_first_token_seconds_bucket", f'{engine},le="+Inf"', begun[number]
+        yield "llm_serving_request_queue_time_seconds_sum", engine, begun[number] * QUEUE_SECONDS
+        yield "llm_serving_request_queue_time_seconds_bucket", f'{engine},le="+Inf"', begun[number]
         yield (
             "llm_serving_slo_events_total",
             f'{engine},slo="ttft",outcome="good",source="page",threshold="2.5"',

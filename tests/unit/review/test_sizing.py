@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.clients.json_api import Access, JsonApi, Prometheus, Series
-from llm_serving_exporter.commands.what_if.answer import Asked, answer, find_facts, find_peaks, watch
+from llm_serving_exporter.commands.what_if.answer import Asked, answer, watch
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.command import make
 from llm_serving_review.evidence.context import ModelLoad, read_loads
@@ -58,7 +58,7 @@ def test_the_line_has_the_figures_of_the_ceiling_command() -> None:
     found = week_of()
     (line,) = review_of(found).sizings
     (load,) = found.loads
-    asked = Asked(find_facts(MODEL), find_peaks)
+    asked = Asked(MODEL)
     question = answer(watch(load.load, asked), asked).question
     assert question.with_reserve is not None
     assert (line.needed, line.found.question.replicas) == (question.needed, question.with_reserve)

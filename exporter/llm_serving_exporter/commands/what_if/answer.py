@@ -40,8 +40,9 @@ _PATIENCE = 1.1  # a batch or a prompt that is so little beyond what was measure
 class Asked(Struct, frozen=True):
     """What is to be different; None: as it is."""
 
-    facts: Callable[[str | None, str | None], ModelFacts]  # of the model, by formats of weights and KV cache
-    peaks: Callable[[str], GpuPeaks]  # of a GPU by name; raises FactsError
+    model: str  # as it is served
+    hf_cache: str | None = None
+    model_catalogue: str | None = None
     traffic: float = 1.0
     gpu: str | None = None
     tensor: int | None = None
@@ -55,14 +56,10 @@ class Asked(Struct, frozen=True):
     share: float = USUAL_SHARE
 
 
-def find_facts(
-    model: str, cache: str | None = None, catalogue: str | None = None
-) -> Callable[[str | None, str | None], ModelFacts]:
-    """What gives a model's facts by formats; `cache` and `catalogue` as `facts.loader.model_facts` has them."""
-    named = loader.given(model)
-    return lambda weights, kv: loader.model_facts(
-        replace(named, weight_format=weights, kv_cache_dtype=kv), None, cache, catalogue
-    )
+def find_facts(asked: Asked, weights: str | None = None, kv: str | None = None) -> ModelFacts:
+    """Of its model in these formats of weights and KV cache; None: as its name says. Raises FactsError."""
+    settings = replace(loader.given(asked.model), weight_format=weights, kv_cache_dtype=kv)
+    return loader.model_facts(settings, None, asked.hf_cache, asked.model_catalogue)
 
 
 def find_peaks(gpu: str) -> GpuPeaks:
@@ -101,21 +98,23 @@ class Watched(Struct, frozen=True):
     week: Week
     roof: Roof
     reach: Reach
+    # of weights and KV cache, as the engines loaded them; None: as the model's name says
+    formats: tuple[str | None, str | None]
 
 
 def watch(week: Week, asked: Asked) -> Watched:
     """Raises UnansweredError for a model, GPU or layout that is not known, FactsError for a name that the catalogues do not have."""
-    own = asked.facts(*_list_own_formats(week, asked.facts(None, None)))
-    roof = _roof(own, asked.peaks(week.gpu_name), week.gpus // week.ranks, week.ranks)
-    return Watched(week, roof, fit_reach(roof, week.windows))
+    formats = _list_own_formats(week, find_facts(asked))
+    roof = _roof(find_facts(asked, *formats), find_peaks(week.gpu_name), week.gpus // week.ranks, week.ranks)
+    return Watched(week, roof, fit_reach(roof, week.windows), formats)
 
 
 def answer(watched: Watched, asked: Asked) -> Answer:
     """Raises UnansweredError where there is no answer, FactsError for a GPU that the catalogue does not know."""
     week, here, reach = watched.week, watched.roof, watched.reach
-    weights, kv = _list_own_formats(week, asked.facts(None, None))
-    facts = asked.facts(asked.weights or weights, asked.kv or kv)
-    peaks = here.peaks if asked.gpu is None else asked.peaks(asked.gpu)
+    weights, kv = watched.formats
+    peaks = here.peaks if asked.gpu is None else find_peaks(asked.gpu)
+    facts = find_facts(asked, asked.weights or weights, asked.kv or kv)
     there = _roof(facts, peaks, asked.tensor or here.parallel.tensor, week.ranks)
     other = there.peaks.name != here.peaks.name
     carried = reach.on_another_card() if other else reach
@@ -170,7 +169,6 @@ def _fill_column(
 
 
 def _list_own_formats(week: Week, named: ModelFacts) -> tuple[str | None, str | None]:
-    """Of weights and KV cache, as the engines loaded them; None where that is what the model's name says."""
     formats = week.weight_format.split("+")
     loaded = next((one for one in formats if one not in _SIXTEEN_BITS), formats[0])
     same = sorted({group.format.name for group in named.groups}) == sorted(formats)
@@ -226,48 +224,49 @@ def _doubts(reach: Reach, request: Request, state: State | None) -> Iterator[str
 
 
 def _notes(week: Week, reach: Reach, here: Roof, objective: Objective, *, other: bool, priced: bool) -> Iterator[str]:
-    if other and reach.capped:
-        held = f"power or heat held the clock below {percent(CAPPED_CLOCK, 0)} while prompts were measured"
-        yield f"{held}: that share of the peak is not carried to another card"
-    if not priced:
-        yield "no price is known for it: give --price with USD for one GPU and hour"
-    if not objective.seconds:
-        yield "no objective of latency is set: replicas are those that carry the load at all; set slo in the exporter's configuration"
-    if not week.largest_node:
-        yield "no reserve is said: no target names its node; give the targets nodes"
-    if here.parallel.gpus > 1:
-        ranks = f" within each of {here.parallel.data} ranks" if here.parallel.data > 1 else ""
-        yield f"a replica's {here.parallel.gpus} GPUs count as tensor-parallel{ranks}"
+    held = f"power or heat held the clock below {percent(CAPPED_CLOCK, 0)} while prompts were measured"
+    ranks = f" within each of {here.parallel.data} ranks" if here.parallel.data > 1 else ""
+    notes = (
+        (other and reach.capped, f"{held}: that share of the peak is not carried to another card"),
+        (not priced, "no price is known for it: give --price with USD for one GPU and hour"),
+        (
+            not objective.seconds,
+            "no objective of latency is set: replicas are those that carry the load at all; set slo in the exporter's configuration",
+        ),
+        (not week.largest_node, "no reserve is said: no target names its node; give the targets nodes"),
+        (here.parallel.gpus > 1, f"a replica's {here.parallel.gpus} GPUs count as tensor-parallel{ranks}"),
+    )
+    return (text for holds, text in notes if holds)
+
+
+def _of_state(say: Callable[[State], str], otherwise: str = NOTHING) -> Callable[[Column], str]:
+    return lambda column: otherwise if column.state is None else say(column.state)
+
+
+_ROWS: tuple[tuple[str, Callable[[Column], str]], ...] = (
+    ("GPUs of a replica", lambda column: f"{column.server.roof.parallel.gpus} x {column.server.roof.peaks.name}"),
+    ("replicas", lambda column: f"{column.replicas:.3g}"),
+    ("replicas needed", lambda column: number(column.needed)),
+    ("with the N-1 reserve", lambda column: number(column.with_reserve)),
+    ("requests/s at the peak", lambda column: number(column.requests_per_second)),
+    ("prompt + answer", lambda column: f"{column.request.sent:.0f} + {column.request.output:.0f} tokens"),
+    ("objectives", _of_state(lambda state: "hold" if state.holds else f"missed: {state.binds}", "not carried")),
+    ("batch of a replica", _of_state(lambda state: f"{state.batch:.0f}")),
+    ("step", _of_state(lambda state: seconds(state.step_seconds))),
+    ("KV cache free at the peak", _of_state(lambda state: percent(state.kv_free, 0))),
+    ("binds next", lambda column: column.binds),
+    (
+        "$/M tokens",
+        lambda column: NOTHING if (price := column.usd_per_million_tokens) is None else usd_four_digits(price),
+    ),
+    ("$ a week", lambda column: usd(column.weekly_usd)),
+)
 
 
 def as_table(found: Answer) -> str:
     """For people."""
-    week, reach, both = found.week, found.question.server.reach, (found.today, found.question)
-    rows: list[tuple[str, Callable[[Column], str]]] = [
-        ("GPUs of a replica", lambda one: f"{one.server.roof.parallel.gpus} x {one.server.roof.peaks.name}"),
-        ("replicas", lambda one: f"{one.replicas:.3g}"),
-        ("replicas needed", lambda one: number(one.needed)),
-        ("with the N-1 reserve", lambda one: number(one.with_reserve)),
-        ("requests/s at the peak", lambda one: number(one.requests_per_second)),
-        (
-            "prompt + answer",
-            lambda one: f"{one.request.sent:.0f} + {one.request.output:.0f} tokens",
-        ),
-        (
-            "objectives",
-            lambda one: _say(one, lambda state: "hold" if state.holds else f"missed: {state.binds}", "not carried"),
-        ),
-        ("batch of a replica", lambda one: _say(one, lambda state: f"{state.batch:.0f}")),
-        ("step", lambda one: _say(one, lambda state: seconds(state.step_seconds))),
-        ("KV cache free at the peak", lambda one: _say(one, lambda state: percent(state.kv_free, 0))),
-        ("binds next", lambda one: one.binds),
-        (
-            "$/M tokens",
-            lambda one: NOTHING if one.usd_per_million_tokens is None else usd_four_digits(one.usd_per_million_tokens),
-        ),
-        ("$ a week", lambda one: usd(one.weekly_usd)),
-    ]
-    cells = [("", "today", "question"), *((label, *map(say, both)) for label, say in rows)]
+    week, reach = found.week, found.question.server.reach
+    cells = [("", "today", "question"), *((label, say(found.today), say(found.question)) for label, say in _ROWS)]
     widths = [max(len(row[place]) for row in cells) for place in (1, 2)]
     lines = [f"{label:<26}{first:>{widths[0]}}  {second:>{widths[1]}}" for label, first, second in cells]
     head = f"{week.model_name} ({week.role}), {week.requests:,.0f} requests in {span(week.seconds)}"
@@ -279,10 +278,6 @@ def as_table(found: Answer) -> str:
     )
     sure = f"{'how sure':<26}{found.sure}: {how}{f' ({over})' if over else ''}"
     return "\n".join([head, "", *lines, "", sure, *(f"note: {text}" for text in found.notes)])
-
-
-def _say(one: Column, say: Callable[[State], str], otherwise: str = NOTHING) -> str:
-    return otherwise if one.state is None else say(one.state)
 
 
 def as_document(found: Answer) -> dict[str, Any]:
@@ -297,14 +292,14 @@ def as_document(found: Answer) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _document(one: Column) -> dict[str, Any]:
-    state, request, roof = one.state, one.request, one.server.roof
+def _document(column: Column) -> dict[str, Any]:
+    state, request, roof = column.state, column.request, column.server.roof
     return {
-        "gpu": roof.peaks.name, "gpus_per_replica": roof.parallel.gpus, "replicas": one.replicas, "replicas_needed": one.needed,
-        "replicas_with_reserve": one.with_reserve, "requests_per_second": one.requests_per_second,
+        "gpu": roof.peaks.name, "gpus_per_replica": roof.parallel.gpus, "replicas": column.replicas, "replicas_needed": column.needed,
+        "replicas_with_reserve": column.with_reserve, "requests_per_second": column.requests_per_second,
         "input_tokens": request.sent, "cached_tokens": request.cached, "output_tokens": request.output,
-        "usd_per_million_tokens": one.usd_per_million_tokens, "usd_per_week": one.weekly_usd,
+        "usd_per_million_tokens": column.usd_per_million_tokens, "usd_per_week": column.weekly_usd,
         "carried": state is not None, "objectives_hold": state is not None and state.holds,
         "batch": state and state.batch, "step_seconds": state and state.step_seconds, "kv_free_ratio": state and state.kv_free,
-        "tokens_per_second_per_replica": state and state.tokens_per_second, "binds": one.binds,
+        "tokens_per_second_per_replica": state and state.tokens_per_second, "binds": column.binds,
     }  # fmt: skip

@@ -7,18 +7,21 @@ servers in heavy traffic (Halfin and Whitt 1981): places in the batch run out, o
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 
-from llm_serving_exporter.commands.what_if.reach import Reach, prompt_seconds, step_terms
+from llm_serving_exporter.commands.what_if.reach import PART_TOKENS, Reach, step_terms
 from llm_serving_exporter.derive.work import Roof
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field
 
-# half of the variance of a prompt's time over its mean squared, and one: lengths of prompts scatter by two thirds of their mean
-_QUEUED_SHARE = 0.72
-_HALVINGS = 60
+# variance of a prompt's or an answer's length over its mean squared, and one: lengths scatter by two thirds of their mean
+_LENGTHS_SCATTER = 1.44
 # where nothing limits it
 _ANY_BATCH = 1e5
 _MOST_REPLICAS = 100_000
+# parts of the largest batch to which a batch is worked out
+_BATCH_PARTS = 1 << 30
 
 
 class Request(Struct, frozen=True):
@@ -65,8 +68,6 @@ class State(Struct, frozen=True):
     tokens_per_second: float  # prompts as sent, and answers
     kv_free: float | None  # share of the KV cache; None: not known
     binds: str  # what a higher rate meets
-    # share of events beyond their threshold, by objective
-    bad: Mapping[str, float]
     holds: bool
 
 
@@ -76,74 +77,73 @@ class Step(Struct, frozen=True):
     batch: float
     seconds: float
     base_seconds: float  # of it, without prompts
-    fixed_seconds: float  # of it, whatever the batch
-    prompt_seconds: float  # of one prompt alone
+    prompt_seconds: float  # that a prompt adds where prompts queue
     compute_share: float
     requests_per_second: float  # that keep the batch
 
 
 def measure_step(server: Server, request: Request, batch: float) -> Step:
     """At that batch."""
-    factors, computed, gaps = server.reach.factors, max(1.0, request.computed), request.output - 1
-    terms = step_terms(server.roof, batch, request.context, batch / max(1.0, gaps), computed, request.cached)
+    roof, factors, computed, gaps = server.roof, server.reach.factors, max(1.0, request.computed), request.output - 1
+    terms = step_terms(roof, batch, request.context, batch / max(1.0, gaps), computed, request.cached)
     memory, prefill, decode, beside, hidden = terms.scaled(factors)
     base = memory + decode + beside
     seconds = base + prefill + hidden
-    fixed = step_terms(server.roof, min(1.0, batch), 0.0).memory * factors[0] + beside
-    prompt = prompt_seconds(server.roof, computed, request.cached) * factors[1]
-    rate = batch / (gaps * seconds) if gaps > 0 else 1 / (prompt + base / batch)
-    return Step(batch, seconds, base, min(fixed, seconds), prompt, (decode + prefill) / seconds, rate)
+    # where prompts queue, each step is full of them
+    full = step_terms(roof, batch, request.context, 1.0, computed, request.cached, computed / PART_TOKENS)
+    prompt = add_up(full.scaled(factors))
+    rate = batch / (gaps * seconds) if gaps > 0 else 1 / prompt
+    return Step(batch, seconds, base, prompt, (decode + prefill) / seconds, rate)
 
 
 def serve(server: Server, request: Request, objective: Objective, rate: float, replicas: int) -> State | None:
     """Each of `replicas` at `rate` requests/s; None where no batch that fits keeps it."""
-    most = largest_batch(server, request)
+    most, limit = largest_batch(server, request)
     if most <= 0:
         return None
     full = measure_step(server, request, most)
     if full.requests_per_second < rate:
         return None
-    low, high = 0.0, most
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        less = measure_step(server, request, middle).requests_per_second < rate
-        low, high = (middle, high) if less else (low, middle)
-    step = measure_step(server, request, high)
-    bad = _list_bad(step, full, request, objective.seconds, rate, replicas)
+
+    def step_at(part: int) -> Step:
+        return measure_step(server, request, most * part / _BATCH_PARTS)
+
+    part = bisect_left(range(1, _BATCH_PARTS), rate, key=lambda part: step_at(part).requests_per_second)
+    step = step_at(part + 1)
+    # a router evens out requests, not what they hold
+    scatter = 1 + (_LENGTHS_SCATTER - 1) * replicas if limit == "KV cache" else 1.0
+    bad = _list_bad(step, full, request, objective.seconds, rate, replicas, scatter)
     worst = max(bad, key=lambda name: bad[name], default="")
-    binds = worst if worst and bad[worst] > 1 - objective.share else find_bound(server, request)
+    holds = not bad or bad[worst] <= 1 - objective.share
     free = None if server.kv_tokens is None else max(0.0, 1 - step.batch * request.held / server.kv_tokens)
-    holds = all(share <= 1 - objective.share for share in bad.values())
-    return State(step.batch, step.seconds, rate * request.tokens, free, binds, bad, holds)
+    binds = find_bound(server, request) if holds else worst
+    return State(step.batch, step.seconds, rate * request.tokens, free, binds, holds)
 
 
 def least_replicas(server: Server, request: Request, objective: Objective, rate: float) -> tuple[int, State] | None:
     """The fewest that carry `rate` requests/s of all together within the objectives; None where none do."""
-    low, high = 0, 1
-    while (state := serve(server, request, objective, rate / high, high)) is None or not state.holds:
-        low, high = high, high * 2
-        if high > _MOST_REPLICAS:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = serve(server, request, objective, rate / middle, middle)
-        if found is not None and found.holds:
-            high, state = middle, found
-        else:
-            low = middle
-    return high, state
+
+    def carry(replicas: int) -> State | None:
+        state = serve(server, request, objective, rate / replicas, replicas)
+        return state if state is not None and state.holds else None
+
+    least = 1 + bisect_left(range(1, _MOST_REPLICAS), True, key=lambda replicas: carry(replicas) is not None)
+    state = carry(least)
+    return None if state is None else (least, state)
 
 
-def largest_batch(server: Server, request: Request) -> float:
-    """Sequences that run at once: what the engine is told, and what the KV cache holds; a rank's share counts for all of them."""
+def largest_batch(server: Server, request: Request) -> tuple[float, str]:
+    """Sequences that run at once, and what allows no more: the KV cache, what the engine is told, or "" for nothing. A rank's share counts
+    for all of them."""
     fitting = math.inf if server.kv_tokens is None else server.kv_tokens / max(1.0, request.held)
-    return min(fitting, server.batch_limit or math.inf, _ANY_BATCH)
+    limits = (fitting, "KV cache"), (server.batch_limit or math.inf, "batch limit"), (_ANY_BATCH, "")
+    return min(limits, key=lambda limit: limit[0])
 
 
 def _list_bad(
-    step: Step, full: Step, request: Request, limits: Mapping[str, float], rate: float, replicas: int
+    step: Step, full: Step, request: Request, limits: Mapping[str, float], rate: float, replicas: int, scatter: float
 ) -> dict[str, float]:
-    """Share of events beyond their threshold, by objective that has one."""
+    """Share of events beyond their threshold, by objective that has one. `scatter`: of what a sequence takes of what is full first."""
     prompt, lasts = step.prompt_seconds, (request.output - 1) * step.seconds
     bad = {}
     for name, limit in limits.items():
@@ -151,9 +151,8 @@ def _list_bad(
         if left <= 0:
             bad[name] = 1.0
         elif name == "ttft":
-            bad[name] = min(
-                1.0, _wait_for_place(step, full, rate, replicas, left) + _wait_behind(rate * prompt, prompt, left)
-            )
+            waits = _wait_for_place(step, full, rate, replicas, scatter, left)
+            bad[name] = min(1.0, waits + _wait_behind(rate * prompt, prompt, replicas, left))
         elif name == "itl":
             bad[name] = -math.expm1(-rate * step.seconds) * math.exp(-left / prompt)
         elif name == "e2e":
@@ -161,11 +160,14 @@ def _list_bad(
     return bad
 
 
-def _wait_for_place(step: Step, full: Step, rate: float, replicas: int, wait: float) -> float:
+def _wait_for_place(step: Step, full: Step, rate: float, replicas: int, scatter: float, wait: float) -> float:
     """Share of requests that wait longer than that for a place in the batch of any replica."""
-    # a longer batch makes longer steps, so that it varies by more than arrivals do
-    deviation = math.sqrt(replicas * step.batch * step.seconds / step.fixed_seconds)
-    beta = replicas * (full.batch - step.batch) / max(deviation, 1e-9)
+    # a longer batch makes longer steps: the less the rate grows with it, the more it varies
+    batches, rates = full.batch / step.batch, full.requests_per_second / rate
+    if batches <= 1 or rates <= 1:
+        return 1.0
+    deviation = math.sqrt(replicas * step.batch * scatter * math.log(batches) / math.log(rates))
+    beta = replicas * (full.batch - step.batch) / deviation
     if beta > 8:
         return 0.0
     density, below = math.exp(-beta * beta / 2) / math.sqrt(2 * math.pi), (1 + math.erf(beta / math.sqrt(2))) / 2
@@ -174,18 +176,19 @@ def _wait_for_place(step: Step, full: Step, rate: float, replicas: int, wait: fl
     return waits * math.exp(-min(700.0, max(0.0, spare * wait)))
 
 
-def _wait_behind(load: float, prompt: float, wait: float) -> float:
-    """Share of requests whose prompt waits longer than that behind others."""
-    return 1.0 if load >= 1 else load * math.exp(-min(700.0, wait * (1 - load) / (_QUEUED_SHARE * prompt)))
+def _wait_behind(load: float, prompt: float, replicas: int, wait: float) -> float:
+    """Share of requests whose prompt waits longer than that behind others (Kingman 1962)."""
+    # a router that keeps replicas even gives each its turn, more or less
+    scatter = (replicas**-0.5 + _LENGTHS_SCATTER - 1) / 2
+    return 1.0 if load >= 1 else load * math.exp(-min(700.0, wait * (1 - load) / (scatter * prompt)))
 
 
 def find_bound(server: Server, request: Request) -> str:
     """What ends the rate at the largest batch."""
-    most = largest_batch(server, request)
-    fits = server.kv_tokens is not None and most >= server.kv_tokens / max(1.0, request.held)
+    most, limit = largest_batch(server, request)
     if most <= 0:
-        return "KV cache"
+        return limit
     full, twice = (measure_step(server, request, batch) for batch in (most, 2 * most))
-    if most < _ANY_BATCH and twice.requests_per_second > 1.15 * full.requests_per_second:
-        return "KV cache" if fits else "batch limit"
+    if limit and twice.requests_per_second > 1.15 * full.requests_per_second:
+        return limit
     return "compute" if full.compute_share > 0.5 else "memory bandwidth"

@@ -17,8 +17,6 @@ from llm_serving_exporter.commands.what_if.answer import (
     answer,
     as_document,
     as_table,
-    find_facts,
-    find_peaks,
     watch,
 )
 from llm_serving_exporter.commands.what_if.week import UnansweredError, read_week
@@ -67,7 +65,7 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 def _asked(flags: FlagReader, model: str, cache: str | None, catalogue: str | None) -> Asked:
     return Asked(
-        find_facts(model, cache, catalogue), find_peaks, flags.value("--traffic", kinds.TRAFFIC) or 1.0, flags.text("--gpu"),
+        model, cache, catalogue, flags.value("--traffic", kinds.TRAFFIC) or 1.0, flags.text("--gpu"),
         flags.value("--tp", kinds.COUNT),
         flags.value("--dtype", WEIGHT_FORMAT), flags.value("--kv-dtype", KV_CACHE_DTYPE), flags.value("--replicas", kinds.SEQUENCES),
         flags.value("--input-tokens", kinds.INPUT_TOKENS), flags.value("--output-tokens", kinds.INPUT_TOKENS),

@@ -21,6 +21,8 @@ _MOST_WINDOWS = 60_000
 _FEWEST_GAPS = 100.0
 # moments with fewer requests than this share of the busiest say little of what the busiest are like
 _BUSY_SHARE = 0.7
+# of the time to a first token, beyond which the queue is long
+_LONG_QUEUE = 0.5
 # beyond so many deviations a five-minute rate is a burst, and no chance
 _CHANCE = 3.0
 Points = Mapping[float, float]
@@ -71,41 +73,76 @@ def smooth_peak(rates: Sequence[float], share: float) -> float:
     return 0.0
 
 
+def find_first_token_seconds(
+    seconds: float | None, events: float | None, queued: float | None, left: float | None
+) -> float | None:
+    """Mean seconds from the queue to a first token, of `events` first tokens and of `left` requests that had been queued; None where that
+    is not known, or where queues were long: who ends has waited at another time than who begins."""
+    if not seconds or not events or queued is None or not left:
+        return None
+    first, queue = seconds / events, queued / left
+    return first - queue if queue <= _LONG_QUEUE * first else None
+
+
+# queries by what they tell, § standing for the labels of what is asked about. Rates are a second, over five minutes
+_FINISHED = "model:llm_serving_requests_finished:rate5m{§}"
+_OF_MODEL = {
+    "sent tokens": "model:llm_serving_prompt_tokens:rate5m{§}",
+    "computed tokens": 'model:llm_serving_phase_tokens:rate5m{§,phase="prefill"}',
+    "made tokens": 'model:llm_serving_phase_tokens:rate5m{§,phase="decode"}',
+    "running": "avg_over_time(model:llm_serving_requests_running:sum{§}[5m])",
+    "KV tokens": "avg_over_time(model:llm_serving_kv_cache_used_tokens:sum{§}[5m])",
+}
+_BY_TARGET = {
+    "computed tokens": 'last_over_time(target:llm_serving_phase_tokens:rate5m{§,phase="prefill"}[5m])',
+    "made tokens": 'last_over_time(target:llm_serving_phase_tokens:rate5m{§,phase="decode"}[5m])',
+    "batch": "avg_over_time(target:llm_serving_batch_size_mean:max{§}[5m])",
+    "context": "avg_over_time(target:llm_serving_context_tokens_mean:max{§}[5m])",
+    "running": "avg_over_time(target:llm_serving_requests_running:sum{§}[5m])",
+    "never idle": "min_over_time(target:llm_serving_requests_running:sum{§}[5m])",
+}
+# of engines, which have no record: how long gaps, first tokens and the queue before them took in all, and how many there were
+_BY_ENGINE = {
+    "gap seconds": "llm_serving_inter_token_latency_seconds_sum{§}",
+    "gaps": 'llm_serving_inter_token_latency_seconds_bucket{§,le="+Inf"}',
+    "first token seconds": "llm_serving_time_to_first_token_seconds_sum{§}",
+    "first tokens": 'llm_serving_time_to_first_token_seconds_bucket{§,le="+Inf"}',
+    "queue seconds": "llm_serving_request_queue_time_seconds_sum{§}",
+    "queued": 'llm_serving_request_queue_time_seconds_bucket{§,le="+Inf"}',
+}
+
+
 class _Reader:
     """Queries about what has these labels over the same moments."""
 
     def __init__(self, prometheus: Prometheus, labels: Mapping[str, str], begin: float, end: float) -> None:
         self._prometheus, self._begin, self.end = prometheus, begin, end
         self.span = f"{end - begin:.0f}s"
-        self.of = ",".join(f'{name}="{escape_label_value(value)}"' for name, value in labels.items())
-        self.gpus = f"last_over_time(target:llm_serving_gpus:max{{{self.of}}}[{self.span}])"
-        self.step_seconds = _STEP_SECONDS
+        self._labels = ",".join(f'{name}="{escape_label_value(value)}"' for name, value in labels.items())
+        self.gpus = f"last_over_time(target:llm_serving_gpus:max{{§}}[{self.span}])"
 
-    def points(self, query: str) -> dict[str, Points]:
+    def points(self, query: str, step_seconds: float = _STEP_SECONDS) -> dict[str, Points]:
         """By target, "" for a sum of them."""
-        found = self._prometheus.range(query, self._begin + _STEP_SECONDS, self.end, self.step_seconds)
-        return {labels.get("target", ""): dict(points) for labels, points in found}
+        series = self._prometheus.range(
+            query.replace("§", self._labels), self._begin + _STEP_SECONDS, self.end, step_seconds
+        )
+        return {labels.get("target", ""): dict(points) for labels, points in series}
 
     def total(self, query: str) -> Points:
-        """Of one series; none where there is none."""
-        return self.points(query).get("", {})
+        """Of all series together; none where there is none."""
+        return self.points(f"sum({query})").get("", {})
 
     def instant(self, query: str) -> Sequence[Sample]:
         """At the end of the days."""
-        return self._prometheus.instant(query, self.end)
+        return self._prometheus.instant(query.replace("§", self._labels), self.end)
 
     def value(self, query: str) -> float | None:
         """At the end of the days."""
-        return self._prometheus.value(query, self.end)
+        return self._prometheus.value(query.replace("§", self._labels), self.end)
 
     def mean(self, record: str, function: str = "avg_over_time") -> float | None:
         """Of a record over the days, of all its series."""
-        return self.value(f"avg({function}({record}{{{self.of}}}[{self.span}]))")
-
-    def rate(self, counter: str, matchers: str = "") -> dict[str, Points]:
-        """Of a counter that no record has, by target; of exporters that say the same, one."""
-        engine = f"max by (target, engine) (rate(llm_serving_{counter}{{{self.of}{matchers}}}[5m]))"
-        return self.points(f"sum by (target) ({engine})")
+        return self.value(f"avg({function}({record}{{§}}[{self.span}]))")
 
 
 def read_week(prometheus: Prometheus, model: str, role: str | None, seconds: float) -> Week:
@@ -119,21 +156,17 @@ def read_load(prometheus: Prometheus, labels: Mapping[str, str], begin: float, e
     """What has these labels (model_name, role, and those that tell fleets apart) between two moments; raises what `read_week` does."""
     reader = _Reader(prometheus, labels, begin, end)
     seconds, name, role = end - begin, labels["model_name"], labels["role"]
-    finished = reader.total(f"sum(model:llm_serving_requests_finished:rate5m{{{reader.of}}})")
+    finished = reader.total(_FINISHED)
     if not add_up(finished.values()):
         raise UnansweredError(
             f"{name} ({role}) finished no request in the last {seconds / 86400:g} days: ask about days with a load, with a longer --over"
         )
-    sent = reader.total(f"sum(model:llm_serving_prompt_tokens:rate5m{{{reader.of}}})")
-    made = reader.total(f'sum(model:llm_serving_phase_tokens:rate5m{{{reader.of},phase="decode"}})')
-    request = _mean_request(reader, finished, sent, made)
+    rates = {"finished": finished, **{what: reader.total(query) for what, query in _OF_MODEL.items()}}
     gpu, gpus = _find_gpus(reader, name)
-    engines = (
-        f"count by (target, engine) (last_over_time(llm_serving_kv_cache_usage_ratio{{{reader.of}}}[{reader.span}]))"
-    )
+    engines = f"count by (target, engine) (last_over_time(llm_serving_kv_cache_usage_ratio{{§}}[{reader.span}]))"
     ranks = reader.value(f"max(count by (target) ({engines}))")
     usd, held = (
-        reader.value(f"sum(sum_over_time({record}:increase1h{{{reader.of}}}[{reader.span}:1h]))")
+        reader.value(f"sum(sum_over_time({record}:increase1h{{§}}[{reader.span}:1h]))")
         for record in ("model:llm_serving_cost_usd", "target:llm_serving_gpu_seconds")
     )
     stated = f"avg(last_over_time(llm_serving_gpu_price_usd_per_hour[{reader.span}]) and on (target) {reader.gpus})"
@@ -142,15 +175,16 @@ def read_load(prometheus: Prometheus, labels: Mapping[str, str], begin: float, e
     node = reader.mean("model:llm_serving_largest_node_replicas:max", "max_over_time")
     info = f'last_over_time(llm_serving_model_info{{model_name="{escape_label_value(name)}"}}[{reader.span}])'
     formats = next((labels for labels, _ in prometheus.instant(info, end)), {})
-    count = reader.value(f"count(target:llm_serving_gpus:max{{{reader.of}}})") or replicas or 1.0
-    reader.step_seconds = _STEP_SECONDS * math.ceil(count * seconds / _STEP_SECONDS / _MOST_WINDOWS)
+    count = reader.value("count(target:llm_serving_gpus:max{§})") or replicas or 1.0
+    step_seconds = _STEP_SECONDS * math.ceil(count * seconds / _STEP_SECONDS / _MOST_WINDOWS)
     seen = len(finished) * _STEP_SECONDS
     return Week(
         seen, seen / (end - min(finished) + _STEP_SECONDS), name, role,
         gpu, round(gpus), max(1, round(ranks or 1)), replicas, round(node or 0),
-        tuple(finished[at] for at in sorted(finished)), request, add_up(finished.values()) * _STEP_SECONDS,
-        (add_up(sent.values()) + add_up(made.values())) * _STEP_SECONDS,
-        tuple(_list_windows(reader, sent, finished)),
+        tuple(finished[at] for at in sorted(finished)), _mean_request(rates, reader.mean("target:llm_serving_context_tokens_mean:max")),
+        add_up(finished.values()) * _STEP_SECONDS,
+        (add_up(rates["sent tokens"].values()) + add_up(rates["made tokens"].values())) * _STEP_SECONDS,
+        tuple(_list_windows(reader, rates, step_seconds)),
         reader.mean("target:llm_serving_kv_cache_capacity_tokens:sum", "max_over_time"),
         reader.mean("target:llm_serving_batch_limit_requests:sum", "max_over_time"),
         _objectives(reader), price,
@@ -193,85 +227,75 @@ def _find_model(prometheus: Prometheus, model: str, role: str | None, seconds: f
     return served[0], asked[0]
 
 
-def _mean_request(reader: _Reader, finished: Points, sent_tokens: Points, made_tokens: Points) -> Request:
-    """Of the moments at which requests come at nearly the highest rates; all are rates of the model."""
+def _mean_request(rates: Mapping[str, Points], context: float | None) -> Request:
+    """Of the moments at which requests come at nearly the highest rates. `context`: tokens that a decode step attends to."""
+    finished = rates["finished"]
     highest = sorted(finished.values())[int(0.99 * (len(finished) - 1))]
     busy = {at for at, rate in finished.items() if rate >= _BUSY_SHARE * highest}
 
-    def mean(points: Points) -> float:
-        count = add_up(finished[at] for at in busy if at in points)
-        return add_up(points[at] for at in busy if at in points) / count if count else 0.0
+    def mean(what: str) -> float:
+        points = {at: value for at, value in rates[what].items() if at in busy}
+        count = add_up(finished[at] for at in points)
+        return add_up(points.values()) / count if count else 0.0
 
-    of = reader.of
-    computed = mean(reader.total(f'sum(model:llm_serving_phase_tokens:rate5m{{{of},phase="prefill"}})'))
-    sent, output = mean(sent_tokens), mean(made_tokens)
-    count = add_up(finished[at] for at in busy)
-    running, used = (
-        mean(reader.total(f"sum(avg_over_time(model:llm_serving_{gauge}:sum{{{of}}}[5m]))")) * count
-        for gauge in ("requests_running", "kv_cache_used_tokens")
+    computed, sent, output, running, used = map(
+        mean, ("computed tokens", "sent tokens", "made tokens", "running", "KV tokens")
     )
-    attended = reader.mean("target:llm_serving_context_tokens_mean:max")
-    context = attended or sent + output / 2
-    return Request(
-        computed, max(0.0, sent - computed), max(1.0, output), context, used / running if running and used else context
-    )
+    context = context or sent + output / 2
+    held = used / running if running and used else context
+    return Request(computed, max(0.0, sent - computed), max(1.0, output), context, held)
 
 
-def _list_windows(reader: _Reader, sent: Points, finished: Points) -> Iterator[Window]:
-    """Of each replica, five minutes in which it worked. `sent`: prompt tokens/s and `finished`: requests/s of the model."""
+def _list_windows(reader: _Reader, rates: Mapping[str, Points], step_seconds: float) -> Iterator[Window]:
+    """Of each replica, five minutes in which it worked. `rates`: of the model."""
+    series = {
+        what: reader.points(query, step_seconds)
+        for what, query in (
+            *((what, f"max by (target) ({query})") for what, query in _BY_TARGET.items()),
+            *((what, f"sum by (target) (max by (target, engine) (rate({counter}[5m])))") for what, counter in _BY_ENGINE.items()),
+            ("clock", _clock_query(reader)),
+        )
+        if query
+    }  # fmt: skip
+    if not series["gap seconds"] or not series["gaps"]:
+        # kept by nobody: sequences that run are those whose next token is waited for
+        series |= {"gap seconds": series["running"], "gaps": series["made tokens"]}
+    for target, points in series["computed tokens"].items():
+        for at, prefill in points.items():
+            now = {what: by_target.get(target, {}).get(at) for what, by_target in series.items()}
+            begun, whole = rates["finished"].get(at), rates["computed tokens"].get(at)
+            if not begun or whole is None:
+                continue
+            cached = (rates["sent tokens"].get(at, 0.0) - whole) / begun
+            prompt = whole / begun, cached if cached >= 1 else 0.0
+            latency, events, context, clock = now["gap seconds"], now["gaps"], now["context"], now.get("clock")
+            if latency and events and context and events * _STEP_SECONDS >= _FEWEST_GAPS:
+                # a step's sequences; where nobody counts steps, of a Poisson number of them those that are there when some are
+                batch = max(1.0, now["batch"] or latency / -math.expm1(-latency))
+                first = find_first_token_seconds(
+                    now["first token seconds"], now["first tokens"], now["queue seconds"], now["queued"]
+                )
+                step = latency / events
+                yield Window(step, batch, context, prefill * step, *prompt, clock, first)
+            elif prefill and now["never idle"]:
+                yield Window(1.0, 0.0, 0.0, prefill, *prompt, clock)
 
-    def by_target(record: str, function: str = "avg_over_time", matchers: str = "") -> dict[str, Points]:
-        return reader.points(f"max by (target) ({function}({record}{{{reader.of}{matchers}}}[5m]))")
 
-    tokens, computed = (
-        by_target("target:llm_serving_phase_tokens:rate5m", "last_over_time", f',phase="{phase}"')
-        for phase in ("decode", "prefill")
-    )
-    batches, contexts = (by_target(f"target:llm_serving_{name}_mean:max") for name in ("batch_size", "context_tokens"))
-    running = "target:llm_serving_requests_running:sum"
-    seconds, gaps = (
-        reader.rate("inter_token_latency_seconds_sum"),
-        reader.rate("inter_token_latency_seconds_bucket", ',le="+Inf"'),
-    )
-    if not seconds or not gaps:  # kept by nobody: sequences that run are those whose next token is waited for
-        seconds, gaps = by_target(running), tokens
-    never_idle = by_target(running, "min_over_time")
-    # of theirs alone: a fleet may have thousands
+def _clock_query(reader: _Reader) -> str:
+    """Of the cards of these targets alone: a fleet may have thousands. "" where none is known."""
     cards = reader.instant(
         f"count by (gpu) (last_over_time(llm_serving_gpu_target_info[{reader.span}]) and on (target) {reader.gpus})"
     )
     which = f'gpu=~"{escape_label_value("|".join(escape_regex(labels.get("gpu", "")) for labels, _ in cards))}"'
-    clocks = (
-        reader.points(
-            f"avg by (target) (max by (gpu, target) (last_over_time(llm_serving_gpu_target_info{{{which}}}[5m])) * on (gpu) group_left () "
-            f"max by (gpu) (avg_over_time(gpu:llm_serving_gpu_sm_clock:ratio{{{which}}}[5m])))"
-        )
-        if cards
-        else {}
-    )
-    whole = {at: add_up(points.get(at, 0.0) for points in computed.values()) for at in finished}
-    for target, rates in computed.items():
-        for at, prefill in rates.items():
-            batch, context, clock, latency, events, busy = (
-                points.get(target, {}).get(at) for points in (batches, contexts, clocks, seconds, gaps, never_idle)
-            )
-            begun = finished.get(at)
-            if not begun or at not in whole:
-                continue
-            cached = (sent.get(at, 0.0) - whole[at]) / begun
-            prompt = whole[at] / begun, cached if cached >= 1 else 0.0
-            if latency and events and context and events * _STEP_SECONDS >= _FEWEST_GAPS:
-                # a step's sequences; where nobody counts steps, of a Poisson number of them those that are there when some are
-                batch = max(1.0, batch or latency / -math.expm1(-latency))
-                yield Window(latency / events, batch, context, prefill * batch / events, *prompt, clock)
-            elif prefill and busy:
-                yield Window(1.0, 0.0, 0.0, prefill, *prompt, clock)
+    target = f"max by (gpu, target) (last_over_time(llm_serving_gpu_target_info{{{which}}}[5m]))"
+    clock = f"max by (gpu) (avg_over_time(gpu:llm_serving_gpu_sm_clock:ratio{{{which}}}[5m]))"
+    return f"avg by (target) ({target} * on (gpu) group_left () {clock})" if cards else ""
 
 
 def _objectives(reader: _Reader) -> dict[str, float]:
     """By name, the threshold that counts."""
     found: dict[str, float] = {}
-    query = f"count by (slo, threshold) (last_over_time(llm_serving_slo_events_total{{{reader.of}}}[{reader.span}]))"
+    query = f"count by (slo, threshold) (last_over_time(llm_serving_slo_events_total{{§}}[{reader.span}]))"
     for labels, _ in reader.instant(query):
         try:
             found[labels.get("slo", "")] = float(labels.get("threshold", ""))

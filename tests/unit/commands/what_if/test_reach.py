@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.commands.what_if.capacity import Objective, Request, Server, least_replicas, serve
+from llm_serving_exporter.commands.what_if.capacity import (
+    Objective,
+    Request,
+    Server,
+    least_replicas,
+    measure_step,
+    serve,
+)
 from llm_serving_exporter.commands.what_if.reach import Reach, Window, fit_reach, step_terms
-from llm_serving_exporter.commands.what_if.week import smooth_peak
+from llm_serving_exporter.commands.what_if.week import find_first_token_seconds, smooth_peak
 from llm_serving_exporter.derive.work import Roof
 from llm_serving_exporter.facts.loader import model_facts
 from llm_serving_exporter.model.record import replace
@@ -36,6 +43,26 @@ def test_batches_and_mixes_that_differ_tell_all_of_it(factors: tuple[float, ...]
     assert sum(terms.scaled(found.factors)) == pytest.approx(asked.step_seconds, rel=0.05)
     assert found.decode["batch"] == (1, 256)
     assert found.prefill["prompt"] == (1000, 1000)
+
+
+@pytest.mark.parametrize("hidden", [0.0, 1.0])
+def test_first_tokens_of_a_small_batch_tell_what_prompts_hide(hidden: float) -> None:
+    factors, prompts = (1.25, 1.7, 0.5 * (1 - hidden), 0.001, hidden), 0.02
+    alone = step_terms(ROOF, 8, 1000.0, 1 + prompts, 1000.0, steps=1.0)
+    windows = [replace(window(8, prompts, factors), first_token_seconds=sum(alone.scaled(factors)))] * 20
+    found = fit_reach(ROOF, windows).factors
+    assert sum(alone.scaled(found)) == pytest.approx(sum(alone.scaled(factors)), rel=0.02)
+    assert (found[4] > 0.5) == (hidden > 0.5)
+    # on a real server they take longer than their steps, which tells nothing
+    later = [replace(one, first_token_seconds=2 * (one.first_token_seconds or 0)) for one in windows]
+    unknown = [replace(one, first_token_seconds=None) for one in windows]
+    assert fit_reach(ROOF, later) == fit_reach(ROOF, unknown)
+
+
+def test_what_first_tokens_took_behind_the_queue() -> None:
+    assert find_first_token_seconds(3.0, 20.0, 0.5, 10.0) == pytest.approx(0.1)
+    assert find_first_token_seconds(3.0, 20.0, 0.9, 10.0) is None
+    assert find_first_token_seconds(3.0, 20.0, None, None) is None
 
 
 def test_without_windows_nothing_is_measured() -> None:
@@ -70,6 +97,34 @@ def test_the_least_replicas_hold_and_one_less_does_not() -> None:
         assert state.holds
         less = serve(truth(), REQUEST, TTFT, rate / (count - 1), count - 1) if count > 1 else None
         assert less is None or not less.holds
+
+
+def test_a_batch_that_hardly_makes_steps_longer_varies_as_arrivals_do() -> None:
+    """A mixture of experts reads all of them at any large batch: its rate grows with the batch nearly as a number of servers would."""
+    experts = Roof(model_facts(ModelSettings(name="Qwen3-30B-A3B")), ROOF.peaks, ROOF.parallel)
+    server, request = (
+        replace(truth(), roof=experts, batch_limit=128, kv_tokens=None),
+        Request(200.0, 0.0, 800.0, 600.0, 700.0),
+    )
+    full = measure_step(server, request, 128)
+    state = serve(server, request, TTFT, 0.85 * full.requests_per_second, 1)
+    assert state is not None
+    assert state.holds
+    # lengths of what holds the KV cache scatter besides
+    limited = replace(server, kv_tokens=128 * request.held)
+    less = serve(limited, request, TTFT, 0.85 * full.requests_per_second, 1)
+    assert less is not None
+    assert (less.holds, less.binds) == (False, "ttft")
+
+
+def test_replicas_that_share_prompts_wait_less() -> None:
+    prompts, held = Request(6000.0, 0.0, 20.0, 6010.0, 6020.0), []
+    for replicas in (1, 4):
+        rate = 0.8 / measure_step(truth(), prompts, 1).prompt_seconds
+        state = serve(truth(), prompts, TTFT, rate, replicas)
+        assert state is not None
+        held.append(state.holds)
+    assert held == [False, True]
 
 
 def test_what_binds() -> None:
