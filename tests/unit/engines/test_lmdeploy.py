@@ -100,10 +100,8 @@ def test_the_gauge_of_unfinished_requests_of_old_versions_is_no_queue() -> None:
 
 def test_the_gap_between_outputs_is_the_series_without_a_unit() -> None:
     found = read(page(160))
-    assert (found.inter_token_latency_seconds.count, found.inter_token_latency_seconds.sum) == (
-        39608,
-        2001.8931832313538,
-    )
+    assert found.inter_token_latency_seconds.count == 39608
+    assert found.inter_token_latency_seconds.sum == 2001.8931832313538
     # one event an output, not a request: not what this field means elsewhere
     assert found.time_per_output_token_seconds is None
 

@@ -28,11 +28,9 @@ vllm:prompt_tokens_by_source_total{{{L},source="external_kv_transfer"}} 100
 vllm:prompt_tokens_cached_total{{{L}}} 400
 """
     )
-    assert (engine.prompt_tokens_total, engine.prefill_tokens_total, engine.cached_prompt_tokens_total) == (
-        1000,
-        600,
-        400,
-    )
+    assert engine.prompt_tokens_total == 1000
+    assert engine.prefill_tokens_total == 600
+    assert engine.cached_prompt_tokens_total == 400
 
 
 def test_names_with_underscores_are_the_same_samples() -> None:

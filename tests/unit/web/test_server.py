@@ -627,11 +627,9 @@ def unread(server: WebServer) -> int:
 
 def test_it_is_sent_as_it_is(server: WebServer) -> None:
     answer, body = ask(server, "/")
-    assert (answer.status, answer.getheader("Content-Encoding"), answer.getheader("Vary")) == (
-        200,
-        None,
-        "Accept-Encoding",
-    )
+    assert answer.status == 200
+    assert answer.getheader("Content-Encoding") is None
+    assert answer.getheader("Vary") == "Accept-Encoding"
     assert int(answer.getheader("Content-Length")) == len(TEXT)
     assert body.decode() == TEXT
     wait_until(lambda: unread(server) == 0, "the last of it to be counted as sent")
