@@ -22,7 +22,7 @@ from llm_serving_exporter.web.guard import MOST_RESULTS, Guard, PasswordCheck, c
 from llm_serving_exporter.web.server import WebServer
 from llm_serving_exporter.web.webconfig import TlsSettings, WebSettings, load_web_config
 from tests.support.rows import check_rows
-from tests.support.servers.webaccess import HASH, OTHER_HASH, basic, get, issue, trusting, write
+from tests.support.servers.webclient import HASH, OTHER_HASH, basic, get, issue, trusting, write
 from tests.support.waiting import PATIENCE_SECONDS
 
 # --- The web config file and basic auth
