@@ -1,4 +1,7 @@
-"""N-1 against the simulator: random fleets lose their largest node, and the rule's answer from before is held against what happened."""
+"""N-1 against the simulator: random fleets lose their largest node, and the rule's answer from before is held against what happened.
+
+`python -m tests.e2e.test_n1_forecast` prints the fleets one by one, which docs/internals-n1.md sums up.
+"""
 
 import random
 import re

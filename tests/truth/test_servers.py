@@ -24,7 +24,10 @@ from tests.support.servers.llamacpp import read
 from tests.support.servers.replica import Routes, readings
 from tests.support.servers.stepped import SteppedServer
 
-# --- What is read of Dynamo's pages against what the load client counted for itself, on the recorded run of 1.6.1.
+# --- What is read of Dynamo's pages against what the load client counted for itself, on the recorded run of 1.6.1
+# One client, one frontend, one worker (Dynamo's mocker), recorded side by side; pages are thinned out, and phases follow one another
+# without a pause, so totals are compared where nothing was under way: page 60 (phases 1 to 4 over) and page 120 (before the worker is
+# killed), and at the end, page 144.
 
 
 FRONTEND, WORKER = "dynamo-1.6.1-frontend", "dynamo-1.6.1-worker"

@@ -213,8 +213,8 @@ def test_promtool_accepts_the_example_for_prometheus_and_it_scrapes_as_the_rules
     assert relabel["regex"] in document["global"]["external_labels"]
 
 
-# --- The dead man's switch: the receivers of docs/alertmanager.md as amtool and a real Alertmanager take them, and what a stopped
-# Prometheus
+# --- The dead man's switch: the receivers of docs/alertmanager.md as amtool and a real Alertmanager take them
+# And what a stopped Prometheus does to their requests.
 
 
 _SECTION = re.compile(r"^## A dead man's switch\n(.*?)^## ", re.MULTILINE | re.DOTALL)

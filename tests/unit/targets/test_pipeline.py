@@ -348,8 +348,8 @@ def test_an_endpoint_that_the_old_server_did_not_have_is_asked_again_after_a_res
     assert usage == [None, None, 0.25, 0.25]
 
 
-# --- Quiet times: a server that has had no request since it restarted, and a night without any. No signal goes for a reason that would be
-# a
+# --- Quiet times: a server that has had no request since it restarted, and a night without any
+# No signal goes for a reason that would be a fault, and each figure has the reason of what it lacks.
 
 
 # what quiet alone may bring

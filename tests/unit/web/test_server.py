@@ -23,9 +23,6 @@ from tests.support.rows import check_rows
 from tests.support.servers.webclient import ask, client, connect, raw, status_of, until_closed
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
-# --- The web server over real sockets: what it answers and what it refuses
-
-
 # --- what it answers ----------------------------------------------------------------------------------------------
 
 
@@ -435,9 +432,6 @@ def test_no_line_takes_longer_than_its_length(head: bytes) -> None:
     began = time.thread_time()
     assert statuses(GET.replace(b"\r\n\r\n", b"\r\n" + head % (b" " * 30_000) + b"\r\n\r\n")) == [400]
     assert time.thread_time() - began < 1.0
-
-
-# --- Nobody can hold the web server up, and it stops when told
 
 
 # --- that nobody can hold it up -----------------------------------------------------------------------------------
