@@ -17,8 +17,7 @@ from llm_serving_alerts.settings_file import read_settings
 from llm_serving_drill.command import run
 from llm_serving_simulator.fleet.pages import labels_text
 from tests.e2e.replay import read_by, recorded_by, rules_in_order, steps
-from tests.support.builders.namespaced_fleet import MODEL, NamespacedFleet
-from tests.support.conventions import BESIDE_ONE_ANOTHER, Convention
+from tests.support.conventions import BESIDE_ONE_ANOTHER, MODEL, Convention, NamespacedFleet
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.servers.tsdb import make_blocks
 from tests.support.servers.victoriametrics import VictoriaMetrics, replay

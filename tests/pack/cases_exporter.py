@@ -316,7 +316,7 @@ _WATCHDOG = Case(
         )
     },
     records=False,
-    kinds=frozenset({Kind.FIRES, Kind.ABSENT}),
+    kinds=(Kind.FIRES, Kind.ABSENT),
 )
 
 CASES = (

@@ -1,7 +1,7 @@
 """When the alerts about exporters that are gone, a fleet that nobody reaches and rules that are not evaluated fire and when they do not."""
 
 from tests.pack.builders import EVERY_ALERT, NOTHING, Grows, counter, firing, held, target
-from tests.pack.promtool import Case, Firing, Kind, Story, together
+from tests.pack.promtool import Case, Firing, Kind, Story, cases, row, together
 
 # --- ExporterAbsent: none at all, for 10m; critical. Some of several, or a shard, for 5m; warning ------------------------------------------
 
@@ -44,29 +44,40 @@ def _exporter(
     }
 
 
-_NOBODY = Case(
+_ABSENT = cases(
     "ExporterAbsent",
-    "no exporter from minute 5 to 29",
-    _exporter("gpu-1", (5, True), (25, None), (20, True)),
-    {"14m": (), "16m": _none(), "40m": ()},
-    kinds=frozenset({Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY}),
-)
-_NEVER = Case("ExporterAbsent", "there never was one", {"up": "1+0x20"}, {"15m": _none()}, doubled=False)
-_OF_A_CLUSTER = Case(
-    "ExporterAbsent",
-    "all of one cluster do not answer, those of another one do",
-    _exporter("eu-1", (10, True), (30, False), cluster="eu") | _exporter("us-1", (40, True), cluster="us"),
-    {"30m": _none("eu ", cluster="eu")},
-    doubled=False,
-    rules="exporter_clusters",
-)
-_SIDECARS = Case(
-    "ExporterAbsent",
-    "all were in the pods of engines that were scaled to zero",
-    _exporter("pod-1", (10, True), (40, None), mode="sidecar"),
-    "40m",
-    doubled=False,
-    kinds=frozenset({Kind.BELOW}),
+    row(
+        "one of a pair of Prometheus is cut off, and one store holds what both have scraped",
+        {
+            f'{key[:-1]},replica="{replica}"}}': text
+            for replica, answers in (("a", (60, True)), ("b", (20, True)))
+            for key, text in _exporter("gpu-1", answers, (40, replica == "a"), mode="node", node="n-1").items()
+        },
+        "40m",
+        doubled=False,
+        kinds=(Kind.BELOW,),
+    ),
+    row(
+        "no exporter from minute 5 to 29",
+        _exporter("gpu-1", (5, True), (25, None), (20, True)),
+        {"14m": (), "16m": _none(), "40m": ()},
+        kinds=(Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
+    ),
+    row("there never was one", {"up": "1+0x20"}, {"15m": _none()}, doubled=False),
+    row(
+        "all of one cluster do not answer, those of another one do",
+        _exporter("eu-1", (10, True), (30, False), cluster="eu") | _exporter("us-1", (40, True), cluster="us"),
+        {"30m": _none("eu ", cluster="eu")},
+        doubled=False,
+        rules="exporter_clusters",
+    ),
+    row(
+        "all were in the pods of engines that were scaled to zero",
+        _exporter("pod-1", (10, True), (40, None), mode="sidecar"),
+        "40m",
+        doubled=False,
+        kinds=(Kind.BELOW,),
+    ),
 )
 _SOME_GONE = together(
     "ExporterAbsent",
@@ -146,7 +157,7 @@ _DAEMONSET = Case(
         "50m": firing("ExporterAbsent", {}, "1 exporters of a DaemonSet are not scraped", _UNSEEN, severity="warning"),
     },
     doubled=False,
-    kinds=frozenset({Kind.FIRES, Kind.BELOW}),
+    kinds=(Kind.FIRES, Kind.BELOW),
 )
 
 # --- FleetUnreachable: over half of a fleet's replicas, of several models or nodes, for 2m; critical ---------------------------------------
@@ -174,61 +185,43 @@ def _served(*fleets: tuple[str, int, int, str], lost: int = 15, back: int = 20) 
     return found
 
 
-_TWO_MODELS = Case(
+_UNREACHABLE = cases(
     "FleetUnreachable",
-    "three of four replicas, of two models",
-    _served(("chat", 2, 2, "unified"), ("embed", 2, 1, "unified"), ("code", 1, 1, "unified")),
-    {"15m": (), "20m": _fleet("80%", "chat, code"), "45m": ()},
-    kinds=frozenset({Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY, Kind.RESTART}),
-)
-_POOLS = Case(
-    "FleetUnreachable",
-    "prefill and decode of one model",
-    _served(("split", 2, 2, "prefill"), ("split-decode", 2, 2, "decode")),
-    {"20m": _fleet("100%", "split, split-decode")},
-    kinds=frozenset({Kind.FIRES, Kind.ROLES}),
-)
-_ONE_MODEL = Case(
-    "FleetUnreachable",
-    "one model of two, which had most of the replicas: that is TargetsDown's",
-    _served(("chat", 4, 4, "unified"), ("embed", 2, 0, "unified")),
-    "20m",
-    kinds=frozenset({Kind.BELOW}),
-)
-_FEW = Case(
-    "FleetUnreachable",
-    "two small models of a larger fleet",
-    _served(("chat", 6, 0, "unified"), ("embed", 1, 1, "unified"), ("code", 1, 1, "unified")),
-    "20m",
-    kinds=frozenset({Kind.BELOW}),
-)
-_FIRST = Case(
-    "FleetUnreachable",
-    "two models that have just been configured and never answered",
-    _exporter("central", (60, True))
-    | {key: text for name in ("chat", "embed") for key, text in target(name, "", (40, "down")).items()},
-    "30m",
-    kinds=frozenset({Kind.FIRST_WEEK}),
-)
-_NOTHING = Case(
-    "FleetUnreachable", "no target at all", _exporter("central", (60, True)), "30m", kinds=frozenset({Kind.ABSENT})
+    row(
+        "three of four replicas, of two models",
+        _served(("chat", 2, 2, "unified"), ("embed", 2, 1, "unified"), ("code", 1, 1, "unified")),
+        {"15m": (), "20m": _fleet("80%", "chat, code"), "45m": ()},
+        kinds=(Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY, Kind.RESTART),
+    ),
+    row(
+        "prefill and decode of one model",
+        _served(("split", 2, 2, "prefill"), ("split-decode", 2, 2, "decode")),
+        {"20m": _fleet("100%", "split, split-decode")},
+        kinds=(Kind.FIRES, Kind.ROLES),
+    ),
+    row(
+        "one model of two, which had most of the replicas: that is TargetsDown's",
+        _served(("chat", 4, 4, "unified"), ("embed", 2, 0, "unified")),
+        "20m",
+        kinds=(Kind.BELOW,),
+    ),
+    row(
+        "two small models of a larger fleet",
+        _served(("chat", 6, 0, "unified"), ("embed", 1, 1, "unified"), ("code", 1, 1, "unified")),
+        "20m",
+        kinds=(Kind.BELOW,),
+    ),
+    row(
+        "two models that have just been configured and never answered",
+        _exporter("central", (60, True))
+        | {key: text for name in ("chat", "embed") for key, text in target(name, "", (40, "down")).items()},
+        "30m",
+        kinds=(Kind.FIRST_WEEK,),
+    ),
+    row("no target at all", _exporter("central", (60, True)), "30m", kinds=(Kind.ABSENT,)),
 )
 
-_CUT_OFF = Case(
-    "ExporterAbsent",
-    "one of a pair of Prometheus is cut off, and one store holds what both have scraped",
-    {
-        f'{key[:-1]},replica="{replica}"}}': text
-        for replica, answers in (("a", (60, True)), ("b", (20, True)))
-        for key, text in _exporter("gpu-1", answers, (40, replica == "a"), mode="node", node="n-1").items()
-    },
-    "40m",
-    doubled=False,
-    kinds=frozenset({Kind.BELOW}),
-)
-CASES = (
-    _CUT_OFF, _NOBODY, _NEVER, _OF_A_CLUSTER, _SIDECARS, _SOME_GONE, _SHARDS, _DAEMONSET, _TWO_MODELS, _POOLS, _ONE_MODEL, _FEW, _FIRST, _NOTHING,
-)  # fmt: skip
+CASES = (*_ABSENT, _SOME_GONE, _SHARDS, _DAEMONSET, *_UNREACHABLE)
 
 
 # --- when the alert on rules that are not evaluated as they should be fires and when it does not ---

@@ -101,7 +101,7 @@ _RENAMED = together(
     # it says how many series there are
     doubled=False,
 )  # fmt: skip
-_NO_SERIES = Case("LabelsRenamed", "no exporter", {"up": held((40, 1))}, "30m", kinds=frozenset({Kind.ABSENT}))
+_NO_SERIES = Case("LabelsRenamed", "no exporter", {"up": held((40, 1))}, "30m", kinds=(Kind.ABSENT,))
 _KNOWN = Case(
     "LabelsRenamed",
     "a scrape that nobody can change",

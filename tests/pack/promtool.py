@@ -6,7 +6,7 @@ a run costs about a second whatever stands in it.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -71,7 +71,7 @@ class Case:
     interval: str = "1m"
     doubled: bool = True
     records: bool = True
-    kinds: frozenset[Kind] = frozenset()
+    kinds: Collection[Kind] = ()
     rules: str = ""
 
     @property

@@ -21,8 +21,18 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_simulator.fleet.history import Sample
 from tests.pack.judging import ask, expect
 from tests.pack.rulesets import keep_groups
-from tests.support.builders.namespaced_fleet import EXPORTERS, MODEL, NAMESPACES, Namespace, NamespacedFleet
-from tests.support.conventions import BESIDE_ONE_ANOTHER, CONVENTIONS, PLAIN, Convention, Place
+from tests.support.conventions import (
+    BESIDE_ONE_ANOTHER,
+    CONVENTIONS,
+    EXPORTERS,
+    MODEL,
+    NAMESPACES,
+    PLAIN,
+    Convention,
+    Namespace,
+    NamespacedFleet,
+    Place,
+)
 from tests.support.servers.http_server import QuietHandler, serve
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.waiting import wait_until

@@ -8,7 +8,7 @@ import pytest
 
 from tests.pack.judging import ask, expect
 from tests.pack.rulesets import committed_records
-from tests.pack.test_groups import Series, line
+from tests.pack.test_rule_files import Series, line
 from tests.support.quick import keep_quick
 
 pytestmark = pytest.mark.process

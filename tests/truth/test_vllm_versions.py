@@ -95,10 +95,8 @@ def test_tokens_are_booked_when_a_request_finishes_and_said_to_be() -> None:
     # nothing finished between these pages, although several thousand tokens were generated
     _, earlier = trtllm_at(DRAINED)
     snapshot, later = trtllm_at(66)
-    assert (later.decode_tokens_total, later.prompt_tokens_total) == (
-        earlier.decode_tokens_total,
-        earlier.prompt_tokens_total,
-    )
+    assert later.decode_tokens_total == earlier.decode_tokens_total
+    assert later.prompt_tokens_total == earlier.prompt_tokens_total
     assert {snapshot.quality[name] for name in ("decode_tokens_total", "prompt_tokens_total")} == {Quality.LAGGING}
     # computed context tokens come from the iterations, here while requests run
     assert later.prefill_tokens_total > earlier.prefill_tokens_total

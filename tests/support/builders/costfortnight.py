@@ -19,8 +19,6 @@ TICK = 240.0
 # of each target's sample, so that none lies on an hour
 OFFSET = 7.0
 
-Labels = dict[str, str]
-
 
 @dataclass(frozen=True)
 class Target:
@@ -74,29 +72,35 @@ def load(hour: float) -> float:
     return (0.6 + 0.4 * sin(2 * pi * (hour % 24 - 9) / 24)) * (1.1 if hour >= 0 else 1.0)
 
 
-class Fortnight:
-    """`monday`: Unix seconds at which the second week begins. `text` is OpenMetrics; `weeks` the truth of the first and the second."""
+class Recorded:
+    """Samples by hours since `monday`, Unix seconds at which the second week begins. `text` is OpenMetrics."""
 
-    def __init__(self, monday: float, targets: tuple[Target, ...] = TARGETS) -> None:
+    def __init__(self, monday: float) -> None:
         self.monday = monday
-        self.weeks = (Truth(), Truth())
         self._lines: dict[str, list[str]] = defaultdict(list)
-        for target in targets:
-            self._record(target)
-        self._record_fleet(targets)
 
     @property
     def text(self) -> str:
         return "\n".join([line for name in sorted(self._lines) for line in self._lines[name]] + ["# EOF", ""])
 
-    def _put(self, name: str, labels: Labels, value: float, hour: float) -> None:
+    def put(self, name: str, hour: float, value: float, **labels: str) -> None:
         shown = ",".join(f'{key}="{text}"' for key, text in labels.items())
         self._lines[name].append(f"{name}{{{shown}}} {value:.10g} {self.monday + hour * HOUR + OFFSET:.3f}")
+
+
+class Fortnight(Recorded):
+    """`weeks`: the truth of the first and the second."""
+
+    def __init__(self, monday: float, targets: tuple[Target, ...] = TARGETS) -> None:
+        super().__init__(monday)
+        self.weeks = (Truth(), Truth())
+        for target in targets:
+            self._record(target)
+        self._record_fleet()
 
     def _record(self, target: Target) -> None:
         counters = [defaultdict(float) for _ in range(target.exporters)]
         own = {"target": target.name, "model_name": target.model, "role": "unified"}
-        points: dict[tuple[int, str, tuple[tuple[str, str], ...]], list[tuple[float, float]]] = defaultdict(list)
         hour, step = target.begin, TICK / HOUR
         while hour <= target.end:
             dead = any(begin < hour <= end for begin, end in target.dead)
@@ -116,42 +120,33 @@ class Fortnight:
                     counter[key] += 0.0 if fresh else value
                 if dead or any(begin < hour < end for begin, end in target.unscraped):
                     continue
-                for key, value in counter.items():
-                    name, more = key
-                    points[number, name, more].append((hour, value))
+                scrape = {"team": target.team, "instance": f"exporter-{number}:10077"}
+                for (name, more), value in counter.items():
+                    self.put(name, hour, value, **own, engine="0", **dict(more), **scrape)
             hour += step
-        for (number, name, more), values in points.items():
-            labels = {**own, "engine": "0", **dict(more), "team": target.team, "instance": f"exporter-{number}:10077"}
-            for at, value in values:
-                self._put(name, labels, value, at)
         # beside the counters, on one exporter
         for key in ("unscraped", "dead"):
             assert len(getattr(target, key)) < 2
         self._gauges(target)
 
     def _gauges(self, target: Target) -> None:
-        of = {"team": target.team, "instance": "exporter-0:10077"}
+        scrape = {"team": target.team, "instance": "exporter-0:10077"}
+        own = {"target": target.name, "model_name": target.model, "role": "unified"}
+        at = {"target": target.name, "gpu_name": target.gpu}
         silent = (*target.unscraped, *target.dead)
-        series: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[float, float]]] = defaultdict(list)
-        own = (("target", target.name), ("model_name", target.model), ("role", "unified"))
         hour = target.begin
         while hour <= target.end:
             if not any(begin < hour < end for begin, end in silent):
                 price = target.later_price if target.later_price and hour > target.price_hour else target.price
-                at = ("target", target.name), ("gpu_name", target.gpu)
-                series["llm_serving_gpu_price_usd_per_hour", (*at, ("rate", target.rate))].append((hour, price))
-                series["llm_serving_target_gpus", at].append((hour, target.gpus))
-                series["llm_serving_target_node_info", (*own, ("node", target.node))].append((hour, 1))
-                series["llm_serving_bandwidth_ceiling_ratio", (*own, ("engine", "0"), ("source", "model"))].append(
-                    (hour, 0.42)
-                )
-                series["llm_serving_batch_utilization_ratio", (*own, ("engine", "0"))].append((hour, 0.2))
-                how = ("method", "roofline"), ("inputs", "model,gpu")
-                series["llm_serving_cost_attribution_info", (*own, ("engine", "0"), *how)].append((hour, 1))
+                self.put("llm_serving_gpu_price_usd_per_hour", hour, price, **at, rate=target.rate, **scrape)
+                self.put("llm_serving_target_gpus", hour, target.gpus, **at, **scrape)
+                self.put("llm_serving_target_node_info", hour, 1, **own, node=target.node, **scrape)
+                engine = {**own, "engine": "0"}
+                self.put("llm_serving_bandwidth_ceiling_ratio", hour, 0.42, **engine, source="model", **scrape)
+                self.put("llm_serving_batch_utilization_ratio", hour, 0.2, **engine, **scrape)
+                how = {"method": "roofline", "inputs": "model,gpu"}
+                self.put("llm_serving_cost_attribution_info", hour, 1, **engine, **how, **scrape)
             hour += TICK / HOUR
-        for (name, labels), values in series.items():
-            for at, value in values:
-                self._put(name, {**dict(labels), **of}, value, at)
 
     def _grown(self, target: Target, hour: float) -> Iterator[tuple[tuple[str, tuple[tuple[str, str], ...]], float]]:
         """A tick's growth that ends at an hour."""
@@ -191,24 +186,20 @@ class Fortnight:
             elif name == "llm_serving_requests_finished_total":
                 truth.requests += value
 
-    def _record_fleet(self, targets: tuple[Target, ...]) -> None:
+    def _record_fleet(self) -> None:
         """The book, replicas as the rule pack records them, and alerts: a page twice on Tuesday, a ticket that flaps on Friday."""
         model = {"model_name": "m-large", "role": "unified"}
-        series: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[float, float]]] = defaultdict(list)
         hour, step = -168.0, TICK / HOUR
         while hour <= 168.0:
             for rate, kind in KINDS.items():
-                labels = ("rate", rate), ("kind", kind), ("includes_power", "false" if kind == "on_demand" else "true")
-                series["llm_serving_rate_info", labels].append((hour, 1))
-            series["llm_serving_rate_committed_gpus", (("rate", "reserved-1y"),)].append((hour, COMMITTED))
-            series["llm_serving_cost_budget_usd_per_month", ()].append((hour, BUDGET))
-            of_model = tuple(model.items())
-            series["model:llm_serving_present_replicas:sum", of_model].append((hour, 2))
+                power = "false" if kind == "on_demand" else "true"
+                self.put("llm_serving_rate_info", hour, 1, rate=rate, kind=kind, includes_power=power)
+            self.put("llm_serving_rate_committed_gpus", hour, COMMITTED, rate="reserved-1y")
+            self.put("llm_serving_cost_budget_usd_per_month", hour, BUDGET)
+            self.put("model:llm_serving_present_replicas:sum", hour, 2, **model)
             night = hour % 24 < 6
             for reserve, needed in (("none", 0.5 if night else 1.0), ("nodes", 1.0 if night else 2.0)):
-                series["model:llm_serving_required_replicas:ceil", (*of_model, ("reserve", reserve))].append(
-                    (hour, needed)
-                )
+                self.put("model:llm_serving_required_replicas:ceil", hour, needed, **model, reserve=reserve)
             hour += step
         for begin, minutes, name, severity in (
             (33.0, 20, "LLMServingTTFTBurn", "critical"),
@@ -219,12 +210,10 @@ class Fortnight:
             # rules were evaluated from Monday noon on
             (12.0, 60 * 156, "LLMServingWatchdog", "none"),
         ):
-            labels = ("alertname", name), ("alertstate", "firing"), ("severity", severity), ("model_name", "m-large")
-            series["ALERTS", labels] += [(begin + minute / 60, 1) for minute in range(0, minutes, 1)]
-        for (name, labels), values in series.items():
-            # an alert's last sample is followed by a stale marker, which OpenMetrics has not: a look back sees it for 5 minutes more
-            for at, value in sorted(values):
-                self._put(name, dict(labels), value, at)
+            about = {"alertname": name, "alertstate": "firing", "severity": severity, "model_name": "m-large"}
+            # its last sample is followed by a stale marker, which OpenMetrics has not: a look back sees it for 5 minutes more
+            for minute in range(minutes):
+                self.put("ALERTS", begin + minute / 60, 1, **about)
 
 
 def blocks(text: str, folder: Path) -> None:

@@ -1,9 +1,14 @@
 """A daemon's schedule that a test drives: jobs run in the test's own thread when it moves the clock, in the order in which they are due."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
+from llm_serving_exporter.daemon.jobs import Daemon
 from llm_serving_exporter.daemon.timetable import Run
 from llm_serving_exporter.fetch.waits import drive
+from llm_serving_exporter.gpus.source import GpuSource
+from llm_serving_exporter.settings.config import Config
 from tests.support.servers.driven_exporter import HandClock
 
 
@@ -46,3 +51,30 @@ class HandSchedule:
             if running is not None:
                 drive(running)
         self._clock.seconds = end
+
+
+class Driven:
+    """A daemon whose jobs run when the test moves the clock."""
+
+    def __init__(
+        self,
+        config: Config,
+        load: Callable[[], Config] | None = None,
+        gpu_source: Callable[[Config], GpuSource | None] = lambda _config: None,
+    ) -> None:
+        self.clock = HandClock()
+        self.schedule = HandSchedule(self.clock)
+        clocks = {"monotonic": self.clock.monotonic, "wall": self.clock.wall}
+        self.daemon = Daemon(config, load or (lambda: config), gpu_source, schedule=self.schedule, **clocks)
+
+    def __enter__(self) -> Self:
+        self.daemon.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.daemon.stop()
+
+    def after(self, seconds: float) -> Daemon:
+        """The daemon once every job that becomes due in so many seconds has run."""
+        self.schedule.advance(seconds)
+        return self.daemon

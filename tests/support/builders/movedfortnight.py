@@ -4,15 +4,11 @@ One central exporter outlives its targets: its own series say which it had. Side
 steady while a target is there, so that every sum is hours x GPUs x USD, by hand.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-HOUR = 3600.0
-# an instant query looks back 300 s
-TICK = 240.0
-# of each sample, so that none lies on an hour
-OFFSET = 7.0
+from tests.support.builders.costfortnight import HOUR, TICK, Recorded
+
 WEEK = 168.0
 CENTRAL = "central:10077"
 
@@ -96,39 +92,27 @@ TARGETS = (
 )  # fmt: skip
 
 
-@dataclass
-class MovedFortnight:
-    """`monday`: Unix seconds at which the second week begins. `text` is OpenMetrics."""
+class MovedFortnight(Recorded):
+    """`with_up`: whether `up` is kept."""
 
-    monday: float
-    targets: tuple[Moving, ...] = TARGETS
-    # whether `up` is kept
-    with_up: bool = True
-    _lines: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-
-    @property
-    def text(self) -> str:
-        self._lines.clear()
+    def __init__(self, monday: float, targets: tuple[Moving, ...] = TARGETS, *, with_up: bool = True) -> None:
+        super().__init__(monday)
+        self.targets, self.with_up = targets, with_up
         self._record_central()
-        for target in self.targets:
+        for target in targets:
             self._record(target)
-        return "\n".join([line for name in sorted(self._lines) for line in self._lines[name]] + ["# EOF", ""])
-
-    def _put(self, name: str, hour: float, value: float, **labels: str) -> None:
-        shown = ",".join(f'{key}="{text}"' for key, text in labels.items())
-        self._lines[name].append(f"{name}{{{shown}}} {value:.10g} {self.monday + hour * HOUR + OFFSET:.3f}")
 
     def _record_central(self) -> None:
         scrape = {"job": "llm", "instance": CENTRAL}
         for hour in _ticks():
             held = sum(target.is_there(hour) for target in self.targets if not target.sidecar)
-            self._put("llm_serving_exporter_targets", hour, held, state="held", **scrape)
+            self.put("llm_serving_exporter_targets", hour, held, state="held", **scrape)
             if self.with_up:
-                self._put("up", hour, 1, **scrape)
+                self.put("up", hour, 1, **scrape)
             if round(hour * HOUR) % HOUR > TICK:
                 continue
             for rate, kind in KINDS.items():
-                self._put("llm_serving_rate_info", hour, 1, rate=rate, kind=kind, includes_power="true", **scrape)
+                self.put("llm_serving_rate_info", hour, 1, rate=rate, kind=kind, includes_power="true", **scrape)
 
     def _record(self, target: Moving) -> None:
         instance = f"{target.name.partition(':')[0]}:10077" if target.sidecar else CENTRAL
@@ -143,7 +127,7 @@ class MovedFortnight:
                 continue
             dead = target.dead[0] < hour < target.dead[1]
             if target.sidecar and self.with_up:
-                self._put("up", hour, 0 if dead else 1, **scrape)
+                self.put("up", hour, 0 if dead else 1, **scrape)
             if dead:
                 counted.clear()
                 was_there = False
@@ -154,17 +138,17 @@ class MovedFortnight:
                 counted[key] = counted.get(key, 0.0) + (value if was_there else 0.0)
             was_there = True
             for (name, more), value in counted.items():
-                self._put(name, hour, value, **own, engine="0", **dict(more), **scrape)
+                self.put(name, hour, value, **own, engine="0", **dict(more), **scrape)
             rate = target.rates[week]
             where = {"target": target.name, "gpu_name": target.gpu, **scrape}
-            self._put("llm_serving_gpu_price_usd_per_hour", hour, target.price(week), rate=rate, **where)
-            self._put("llm_serving_target_gpus", hour, target.gpus, **where)
+            self.put("llm_serving_gpu_price_usd_per_hour", hour, target.price(week), rate=rate, **where)
+            self.put("llm_serving_target_gpus", hour, target.gpus, **where)
             # asked for over an hour
             if round(hour * HOUR) % HOUR > TICK:
                 continue
             identity = {"workload": target.workload, "workload_kind": "Deployment", "namespace": "llm"}
-            self._put("llm_serving_target_info", hour, 1, **own, **(identity if target.workload else {}), **scrape)
-            self._put("llm_serving_target_node_info", hour, 1, **own, node=target.node, **scrape)
+            self.put("llm_serving_target_info", hour, 1, **own, **(identity if target.workload else {}), **scrape)
+            self.put("llm_serving_target_node_info", hour, 1, **own, node=target.node, **scrape)
 
 
 def _grow(target: Moving, week: int) -> Iterator[tuple[tuple[str, tuple[tuple[str, str], ...]], float]]:

@@ -6,10 +6,13 @@ from importlib.resources import files
 from llm_serving_exporter.facts.gpus import parse
 from llm_serving_exporter.model.gpu import GpuIdentity, MigInstance
 from llm_serving_exporter.model.hardware import GpuSpec
+from tests.support.paths import TESTS
 
 MEBIBYTE = 1 << 20
 DOCUMENT = tomllib.loads(files("llm_serving_exporter.facts").joinpath("gpus.toml").read_text(encoding="utf-8"))
 CATALOGUE = parse(DOCUMENT)
+# figures of other sources than the rows'
+TABLES = tomllib.loads((TESTS / "truth" / "gpus.toml").read_text(encoding="utf-8"))
 
 
 def row(name: str) -> GpuSpec:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -71,9 +70,7 @@ class DrivenExporter:
     def __enter__(self) -> DrivenExporter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.host.close()
 
     def tick(self, seconds: float | None = None) -> list[TargetReading]:

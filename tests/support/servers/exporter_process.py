@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from types import TracebackType
 from typing import Any
 
 import requests
@@ -106,9 +105,7 @@ class Exporter:
         self.http.trust_env = False
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *exc: object) -> None:
         self.http.close()
         status = self._end()
         if kind is None:

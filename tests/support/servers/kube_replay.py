@@ -6,12 +6,11 @@ tests/unit/discovery/conversations holds them; tests/kubernetes/record.py makes 
 import json
 import threading
 from dataclasses import dataclass
-from http.server import ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.support.paths import TESTS
-from tests.support.servers.http_server import QuietHandler
+from tests.support.servers.http_server import QuietHandler, serve
 
 # a version that no recording gets to
 FAR_ON = "1000000"
@@ -64,18 +63,13 @@ class KubeReplay:
             def do_GET(self) -> None:
                 replay._answer(self)
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._serving = serve(Handler)
+        self.url = self._serving.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._closing.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._serving.__exit__(None, None, None)
 
     @property
     def left(self) -> int:

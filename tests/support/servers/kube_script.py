@@ -4,12 +4,11 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.support.servers.http_server import QuietHandler
+from tests.support.servers.http_server import QuietHandler, serve
 from tests.support.waiting import PATIENCE_SECONDS
 
 
@@ -31,12 +30,7 @@ class Call:
     def answer(self, status: int, body: Any, **headers: str) -> None:
         """A whole answer in JSON."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.handler.send_response(status)
-        for name, text in {"Content_Type": "application/json", **headers}.items():
-            self.handler.send_header(name.replace("_", "-"), text)
-        self.handler.send_header("Content-Length", str(len(content)))
-        self.handler.end_headers()
-        self.handler.wfile.write(content)
+        self.handler.answer(status, content, headers.pop("Content_Type", "application/json"), **headers)
 
     def start(self) -> None:
         """The head of a watch whose end is the end of the connection."""
@@ -102,18 +96,13 @@ class KubeScript:
                 except OSError:
                     self.close_connection = True
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._serving = serve(Handler)
+        self.url = self._serving.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._closing.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._serving.__exit__(None, None, None)
 
     @property
     def watches(self) -> list[Call]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 from llm_serving_exporter.engines.mapping import Runtime
@@ -17,6 +16,7 @@ from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings.config import Config, TenantsConfig
 from llm_serving_exporter.targets.host import TargetHost
 from tests.support.builders.procfolders import quiet_machine
+from tests.support.servers.http_server import QuietHandler
 from tests.support.waiting import PATIENCE_SECONDS
 
 # a body (JSON where it looks like it, else text/plain), or (status, content type, body)
@@ -37,7 +37,7 @@ class Replica:
         self.asked: list[str] = []
         replica = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             protocol_version = "HTTP/1.1"
             timeout = PATIENCE_SECONDS
             disable_nagle_algorithm = True  # headers and body are two writes: Nagle would hold the second for 40 ms
@@ -49,14 +49,7 @@ class Replica:
                 replica.asked.append(self.path)
                 answer = replica.routes.get(self.path, replica.routes.get(self.path.partition("?")[0]))
                 status, content_type, body = find_answer(answer)
-                self.send_response(status)
-                self.send_header("Content-Type", content_type)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
+                self.answer(status, body, content_type)
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
@@ -92,9 +85,7 @@ class Replica:
     def __enter__(self) -> Replica:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 

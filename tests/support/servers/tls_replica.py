@@ -6,7 +6,6 @@ import contextlib
 import socket
 import ssl
 import threading
-from types import TracebackType
 
 import trustme
 
@@ -31,9 +30,7 @@ class TlsReplica:
     def __enter__(self) -> TlsReplica:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._listener.close()
 
     def _accept(self) -> None:

@@ -1,7 +1,5 @@
 """What the daemon makes of discovery: servers with lists, shards, reloads, its end."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading
@@ -10,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS, Daemon
+from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS
 from llm_serving_exporter.discovery.sections import HANDOVER_SECONDS
 from llm_serving_exporter.gpus.node_gpus import NodeGpus
 from llm_serving_exporter.model.reading import TargetReading
@@ -18,33 +16,22 @@ from llm_serving_exporter.model.target import find_shard
 from llm_serving_exporter.settings.config import Config
 from tests.support.builders.configuration import load_text
 from tests.support.builders.discovered_pods import gpus, plain_pod
-from tests.support.builders.handschedule import HandSchedule
+from tests.support.builders.handschedule import Driven
 from tests.support.servers import faultbehaviours as answers
-from tests.support.servers.driven_exporter import HandClock
 from tests.support.servers.faultserver import Behaviour, FaultServer
 from tests.support.servers.kube_script import Call, KubeScript, page, write_kubeconfig
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 
-class Driven:
-    """A daemon out of a configuration file, whose jobs run when the test moves the clock. Nothing listens where its targets are."""
+class Discovering(Driven):
+    """A daemon out of a configuration file. Nothing listens where its targets are."""
 
     def __init__(self, folder: Path, text: str) -> None:
         self.folder, self.text = folder, text
-        self.clock = HandClock()
-        self.schedule = HandSchedule(self.clock)
-        clocks = {"monotonic": self.clock.monotonic, "wall": self.clock.wall}
-        self.daemon = Daemon(self.load(), self.load, lambda _config: None, schedule=self.schedule, **clocks)
+        super().__init__(self.load(), self.load)
 
     def load(self) -> Config:
         return load_text(self.folder, self.text, "--no-gpu.enabled")
-
-    def __enter__(self) -> Driven:
-        self.daemon.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.daemon.stop()
 
     def reload(self, text: str) -> None:
         self.text = text
@@ -71,7 +58,7 @@ def http_sd(server: FaultServer, more: str = "") -> str:
 def test_targets_follow_a_list_and_stay_while_its_server_is_down(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with FaultServer({"/t": answers.silent()}) as server, Driven(tmp_path, http_sd(server)) as driven:
+    with FaultServer({"/t": answers.silent()}) as server, Discovering(tmp_path, http_sd(server)) as driven:
         assert driven.names == set()  # it serves before the list is there
         server.behave("/t", listing("127.0.0.1:9"))
         (name,) = wait_until(driven.look, "the first target")
@@ -100,7 +87,7 @@ def test_targets_follow_a_list_and_stay_while_its_server_is_down(
 
 def test_a_target_of_a_list_that_is_only_relabelled_goes_on(tmp_path: Path) -> None:
     first = listing("127.0.0.1:9", name="chat", team="search")
-    with FaultServer({"/t": first}) as server, Driven(tmp_path, http_sd(server)) as driven:
+    with FaultServer({"/t": first}) as server, Discovering(tmp_path, http_sd(server)) as driven:
 
         def is_labelled(team: str) -> TargetReading | None:
             driven.look()
@@ -140,7 +127,7 @@ def test_a_replica_that_a_worker_joins_goes_on(tmp_path: Path) -> None:
 
     with KubeScript(page([node("head", "head")]), watch) as server:
         text = f"kubernetes: [{{kubeconfig: {write_kubeconfig(tmp_path, server.url)}}}]\n"
-        with Driven(tmp_path, text) as driven:
+        with Discovering(tmp_path, text) as driven:
 
             def read(gpu_count: int, attempts: int) -> TargetReading | None:
                 driven.look()
@@ -161,7 +148,7 @@ def test_a_replica_that_a_worker_joins_goes_on(tmp_path: Path) -> None:
 def test_a_reload_keeps_what_is_known_and_the_end_ends_the_asking(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text("- targets: ['127.0.0.1:13']\n")
     with FaultServer({"/t": listing("127.0.0.1:9")}) as server:
-        with Driven(tmp_path, http_sd(server)) as driven:
+        with Discovering(tmp_path, http_sd(server)) as driven:
             known = wait_until(driven.look, "the first target")
             server.behave("/t", answers.silent())
             driven.reload(http_sd(server) + "file_sd: [{files: [a.yml]}]\n")
@@ -190,7 +177,7 @@ def test_a_shard_reads_its_part_and_a_reload_hands_it_over(tmp_path: Path) -> No
     def part(number: int, count: int) -> set[str]:
         return {name for name in names if find_shard(name, count) == number}
 
-    with Driven(tmp_path, f"{text}shard: 2/3\n") as driven:
+    with Discovering(tmp_path, f"{text}shard: 2/3\n") as driven:
         assert driven.names == part(2, 3)
         view = driven.daemon.store.view()
         assert (len(view.targets) + view.targets_elsewhere, view.targets_left_out) == (30, 0)
@@ -215,5 +202,5 @@ def test_devices_that_can_be_claimed_reach_the_gpus(tmp_path: Path, monkeypatch:
     with KubeScript(lambda call: (slices if "resourceslices" in call.path else nothing)(call)) as server:
         kubeconfig = write_kubeconfig(tmp_path, server.url)
         text = f"gpu: {{dra: true}}\nkubernetes: [{{kubeconfig: '{kubeconfig}', node: node-a}}]\n"
-        with Driven(tmp_path, text) as driven:
+        with Discovering(tmp_path, text) as driven:
             wait_until(lambda: driven.look() == set() and {("node-a", "gpu-0"): uuid} in told, "the slice")

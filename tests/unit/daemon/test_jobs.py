@@ -25,7 +25,6 @@ from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.fetch import connect as lookup
 from llm_serving_exporter.gpus.node_gpus import open_gpus
-from llm_serving_exporter.gpus.source import GpuSource
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuProcess, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.reading import State, TargetReading
@@ -37,7 +36,7 @@ from llm_serving_exporter.settings.config import Config, DcgmConfig, GpuConfig, 
 from llm_serving_exporter.settings.discovery import FileDiscovery
 from tests.support.builders.configuration import load_text
 from tests.support.builders.exporterpages import amd_labels, amd_page
-from tests.support.builders.handschedule import HandSchedule
+from tests.support.builders.handschedule import Driven, HandSchedule
 from tests.support.builders.recordings import recording
 from tests.support.quick import keep_quick
 from tests.support.servers import faultbehaviours as fault
@@ -82,33 +81,6 @@ class Watched:
         self.stopping.set()
         self._thread.join()
         self.daemon.stop()
-
-
-class Driven:
-    """A daemon whose jobs run when the test moves the clock."""
-
-    def __init__(
-        self,
-        config: Config,
-        load: Callable[[], Config] | None = None,
-        gpu_source: Callable[[Config], GpuSource | None] = lambda _config: None,
-    ) -> None:
-        self.clock = HandClock()
-        self.schedule = HandSchedule(self.clock)
-        clocks = {"monotonic": self.clock.monotonic, "wall": self.clock.wall}
-        self.daemon = Daemon(config, load or (lambda: config), gpu_source, schedule=self.schedule, **clocks)
-
-    def __enter__(self) -> Driven:
-        self.daemon.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.daemon.stop()
-
-    def after(self, seconds: float) -> Daemon:
-        """The daemon once every job that becomes due in so many seconds has run."""
-        self.schedule.advance(seconds)
-        return self.daemon
 
 
 def test_many_targets_are_read_soon_and_from_then_on_all_over_their_interval() -> None:
@@ -662,10 +634,8 @@ def test_a_device_exporter_takes_nvmls_place_at_a_reload_and_one_that_cannot_be_
             assert daemon.reload() is None
             until(lambda: daemon.store.view().gpus is not None)
             read = daemon.store.view().gpus
-            assert (read.source, [gpu.identity.name for gpu in read.gpus]) == (
-                "amd_device_metrics_exporter",
-                ["Instinct MI300X"],
-            )
+            assert read.source == "amd_device_metrics_exporter"
+            assert [gpu.identity.name for gpu in read.gpus] == ["Instinct MI300X"]
             assert daemon.reload() is None
             assert (daemon.store.view().gpus, daemon.store.view().reload_ok) == (None, True)
         finally:

@@ -47,6 +47,11 @@ PAGE = (ROOT / "docs/internals-limiter.md").read_text()
 WELL = {"busy": 1.0, "requests_waiting": 0.0, "kv_cache_usage": 0.5, "preemptions_per_second": 0.0}
 
 
+def well(*evidence: dict[str, float], **changes: float) -> dict[str, float]:
+    """A busy replica in which nothing waits, with this evidence."""
+    return {**WELL, **{name: value for each in evidence for name, value in each.items()}, **changes}
+
+
 # --- published replicas -----------------------------------------------------------------------------------------------------
 
 
@@ -138,133 +143,111 @@ def test_the_reasons_that_the_page_gives_for_its_thresholds_hold() -> None:
 
 # --- row by row ---------------------------------------------------------------------------------------------------------------
 
-QUEUED = {
-    **WELL,
-    "requests_waiting": 344.0,
-    "batch_utilization": 1.0,
-    "compute": 0.5,
-    "bandwidth": 0.5,
-    "prefill_busy": 0.4,
-}
+QUEUED = well(requests_waiting=344.0, batch_utilization=1.0, compute=0.5, bandwidth=0.5, prefill_busy=0.4)
 CAPPED = {"held_by_power": 0.9, "sm_clock": 0.7, "dram": 0.3}
 CHUNKED = {"compute": 0.3, "bandwidth": 0.2, "prefill_busy": 0.6, "decode_slowdown": 4.0, "batch_of_ridge": 0.4}
 TABLE = [
     ({}, Limiter.UNKNOWN),
     ({"requests_waiting": 9.0, "bandwidth": 0.7, "compute": 0.1}, Limiter.UNKNOWN),
-    ({**WELL, "busy": 0.09}, Limiter.STARVED),
-    ({**WELL, "busy": 0.09, "requests_waiting": 3.0}, Limiter.UNKNOWN),
-    ({**WELL, **CHUNKED}, Limiter.PREFILL_INTERFERENCE),
-    ({**WELL, **CHUNKED, "batch_of_ridge": 1.2}, Limiter.COMPUTE),
-    ({**WELL, **CHUNKED, "prefill_busy": 0.4}, Limiter.COMPUTE),
-    ({**WELL, **CHUNKED, "decode_slowdown": 2.0}, Limiter.COMPUTE),
+    (well(busy=0.09), Limiter.STARVED),
+    (well(busy=0.09, requests_waiting=3.0), Limiter.UNKNOWN),
+    (well(CHUNKED), Limiter.PREFILL_INTERFERENCE),
+    (well(CHUNKED, batch_of_ridge=1.2), Limiter.COMPUTE),
+    (well(CHUNKED, prefill_busy=0.4), Limiter.COMPUTE),
+    (well(CHUNKED, decode_slowdown=2.0), Limiter.COMPUTE),
     # a prefill replica has no decode that could wait
-    ({**WELL, "compute": 0.5, "bandwidth": 0.05, "prefill_busy": 1.0}, Limiter.COMPUTE),
+    (well(compute=0.5, bandwidth=0.05, prefill_busy=1.0), Limiter.COMPUTE),
     # prompts alone, of weights that the card has no fast path for
-    ({**WELL, "compute": 0.18, "bandwidth": 0.08, "prefill_busy": 1.0}, Limiter.COMPUTE),
-    ({**WELL, "compute": 0.18, "bandwidth": 0.08, "prefill_busy": 0.8}, Limiter.OVERHEAD),
-    ({**WELL, "compute": 0.1, "bandwidth": 0.05, "prefill_busy": 1.0}, Limiter.OVERHEAD),
+    (well(compute=0.18, bandwidth=0.08, prefill_busy=1.0), Limiter.COMPUTE),
+    (well(compute=0.18, bandwidth=0.08, prefill_busy=0.8), Limiter.OVERHEAD),
+    (well(compute=0.1, bandwidth=0.05, prefill_busy=1.0), Limiter.OVERHEAD),
     # preempted so often that it needs nobody who waits
-    ({**WELL, "preemptions_per_second": 0.06, "bandwidth": 0.6, "compute": 0.1}, Limiter.KV_CAPACITY),
-    ({**WELL, "preemptions_per_second": 0.02, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
+    (well(preemptions_per_second=0.06, bandwidth=0.6, compute=0.1), Limiter.KV_CAPACITY),
+    (well(preemptions_per_second=0.02, bandwidth=0.6, compute=0.1), Limiter.BANDWIDTH),
     # both low: launches make decode slow, not the little prefill that there is
-    ({**WELL, **CHUNKED, "compute": 0.05, "bandwidth": 0.05}, Limiter.OVERHEAD),
-    ({**WELL, "compute": 0.3, "bandwidth": 0.5}, Limiter.BANDWIDTH),
-    ({**WELL, "compute": 0.2, "bandwidth": 0.1}, Limiter.OVERHEAD),
+    (well(CHUNKED, compute=0.05, bandwidth=0.05), Limiter.OVERHEAD),
+    (well(compute=0.3, bandwidth=0.5), Limiter.BANDWIDTH),
+    (well(compute=0.2, bandwidth=0.1), Limiter.OVERHEAD),
     # with the bandwidth's share suspect, which of the two is nearer is not known
-    ({**WELL, "compute": 0.3}, Limiter.UNKNOWN),
-    ({**WELL, "requests_waiting": 4.0, "kv_cache_usage": 0.97, "bandwidth": 0.6, "compute": 0.1}, Limiter.KV_CAPACITY),
-    (
-        {**WELL, "requests_waiting": 4.0, "preemptions_per_second": 0.1, "bandwidth": 0.6, "compute": 0.1},
-        Limiter.KV_CAPACITY,
-    ),
-    ({**WELL, "requests_waiting": 4.0, "kv_cache_usage": 0.97}, Limiter.KV_CAPACITY),
-    ({**WELL, "kv_cache_usage": 0.97, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
-    (
-        {**WELL, "requests_waiting": 4.0, "batch_utilization": 1.0, "bandwidth": 0.6, "compute": 0.1},
-        Limiter.BATCH_LIMIT,
-    ),
-    ({**WELL, "batch_utilization": 1.0, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
-    ({**WELL, "bandwidth": 0.6}, Limiter.BANDWIDTH),
-    ({**WELL, "bandwidth": 0.2}, Limiter.UNKNOWN),
-    ({**WELL}, Limiter.UNKNOWN),
+    (well(compute=0.3), Limiter.UNKNOWN),
+    (well(requests_waiting=4.0, kv_cache_usage=0.97, bandwidth=0.6, compute=0.1), Limiter.KV_CAPACITY),
+    (well(requests_waiting=4.0, preemptions_per_second=0.1, bandwidth=0.6, compute=0.1), Limiter.KV_CAPACITY),
+    (well(requests_waiting=4.0, kv_cache_usage=0.97), Limiter.KV_CAPACITY),
+    (well(kv_cache_usage=0.97, bandwidth=0.6, compute=0.1), Limiter.BANDWIDTH),
+    (well(requests_waiting=4.0, batch_utilization=1.0, bandwidth=0.6, compute=0.1), Limiter.BATCH_LIMIT),
+    (well(batch_utilization=1.0, bandwidth=0.6, compute=0.1), Limiter.BANDWIDTH),
+    (well(bandwidth=0.6), Limiter.BANDWIDTH),
+    (well(bandwidth=0.2), Limiter.UNKNOWN),
+    (well(), Limiter.UNKNOWN),
     # a long prefill is no standstill; one that lasts is, whatever else there is
-    ({**WELL, "standstill_seconds": 310.0, "bandwidth": 0.0, "compute": 0.0}, Limiter.STALLED),
-    ({**WELL, "standstill_seconds": 310.0, "requests_waiting": 9.0, "kv_cache_usage": 0.99}, Limiter.STALLED),
+    (well(standstill_seconds=310.0, bandwidth=0.0, compute=0.0), Limiter.STALLED),
+    (well(standstill_seconds=310.0, requests_waiting=9.0, kv_cache_usage=0.99), Limiter.STALLED),
     # 20 prompts of 8 % of the KV cache each before an engine that has 7 % free
     (
-        {
-            **WELL,
-            "requests_waiting": 20.0,
-            "kv_cache_usage": 0.93,
-            "next_prompt_kv": 0.08 / 0.07,
-            "batch_utilization": 0.4,
-            "bandwidth": 0.6,
-            "compute": 0.1,
-        },
+        well(
+            requests_waiting=20.0,
+            kv_cache_usage=0.93,
+            next_prompt_kv=0.08 / 0.07,
+            batch_utilization=0.4,
+            bandwidth=0.6,
+            compute=0.1,
+        ),
         Limiter.KV_CAPACITY,
     ),
     # the batch is full before the cache is
     (
-        {
-            **WELL,
-            "requests_waiting": 20.0,
-            "kv_cache_usage": 0.93,
-            "next_prompt_kv": 1.2,
-            "batch_utilization": 1.0,
-            "bandwidth": 0.6,
-            "compute": 0.1,
-        },
+        well(
+            requests_waiting=20.0,
+            kv_cache_usage=0.93,
+            next_prompt_kv=1.2,
+            batch_utilization=1.0,
+            bandwidth=0.6,
+            compute=0.1,
+        ),
         Limiter.BATCH_LIMIT,
     ),
-    ({**WELL, "requests_waiting": 20.0, "next_prompt_kv": 0.5, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
+    (well(requests_waiting=20.0, next_prompt_kv=0.5, bandwidth=0.6, compute=0.1), Limiter.BANDWIDTH),
     # nobody waits for room, however full the cache is
     (
-        {
-            **WELL,
-            "requests_waiting": 6.0,
-            "requests_deferred": 6.0,
-            "kv_connector": 1.0,
-            "kv_cache_usage": 0.97,
-            "bandwidth": 0.1,
-            "compute": 0.1,
-        },
+        well(
+            requests_waiting=6.0,
+            requests_deferred=6.0,
+            kv_connector=1.0,
+            kv_cache_usage=0.97,
+            bandwidth=0.1,
+            compute=0.1,
+        ),
         Limiter.TRANSFER,
     ),
-    (
-        {**WELL, "requests_waiting": 6.0, "requests_deferred": 6.0, "kv_connector": 0.0, "batch_utilization": 1.0},
-        Limiter.BLOCKED,
-    ),
-    ({**WELL, "requests_waiting": 6.0, "requests_deferred": 0.2, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
+    (well(requests_waiting=6.0, requests_deferred=6.0, kv_connector=0.0, batch_utilization=1.0), Limiter.BLOCKED),
+    (well(requests_waiting=6.0, requests_deferred=0.2, bandwidth=0.6, compute=0.1), Limiter.BANDWIDTH),
     # sequences that share a prefix, of 4,000 and of 1,000 tokens
-    ({**WELL, "attended_kv": 12.0, "bandwidth": 0.46, "compute": 0.1}, Limiter.ATTENTION),
-    ({**WELL, "attended_kv": 2.0, "bandwidth": 0.1, "compute": 0.1}, Limiter.ATTENTION),
-    ({**WELL, "attended_kv": 4.4, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
-    ({**WELL, "attended_kv": 1.3, "bandwidth": 0.3, "compute": 0.1}, Limiter.OVERHEAD),
+    (well(attended_kv=12.0, bandwidth=0.46, compute=0.1), Limiter.ATTENTION),
+    (well(attended_kv=2.0, bandwidth=0.1, compute=0.1), Limiter.ATTENTION),
+    (well(attended_kv=4.4, bandwidth=0.6, compute=0.1), Limiter.BANDWIDTH),
+    (well(attended_kv=1.3, bandwidth=0.3, compute=0.1), Limiter.OVERHEAD),
     # prompts alone: what their activations move does not count against compute, and beside decode it does
-    ({**WELL, "prefill_busy": 1.0, "bandwidth": 0.69, "activations": 0.5, "compute": 0.5}, Limiter.COMPUTE),
-    ({**WELL, "prefill_busy": 0.4, "bandwidth": 0.69, "activations": 0.5, "compute": 0.5}, Limiter.BANDWIDTH),
+    (well(prefill_busy=1.0, bandwidth=0.69, activations=0.5, compute=0.5), Limiter.COMPUTE),
+    (well(prefill_busy=0.4, bandwidth=0.69, activations=0.5, compute=0.5), Limiter.BANDWIDTH),
     # a full batch below the ridge comes before compute that is not near what kernels reach, as in a queue on an H100
     ({**QUEUED, "batch_of_ridge": 0.9}, Limiter.BATCH_LIMIT),
     ({**QUEUED, "batch_of_ridge": 1.1}, Limiter.COMPUTE),
     ({**QUEUED, "batch_of_ridge": 0.9, "compute": 0.61, "bandwidth": 0.3}, Limiter.COMPUTE),
     ({**QUEUED, "batch_of_ridge": 0.9, "kv_cache_usage": 0.97}, Limiter.KV_CAPACITY),
     # a cap in place of what says how well the hardware is used
-    ({**WELL, **CAPPED, "bandwidth": 0.3, "compute": 0.6, "prefill_busy": 1.0}, Limiter.POWER),
-    ({**WELL, **CAPPED, "bandwidth": 0.6, "compute": 0.1}, Limiter.POWER),
-    ({**WELL, **CAPPED, "bandwidth": 0.1, "compute": 0.1}, Limiter.POWER),
-    ({**WELL, **CAPPED, "held_by_power": 0.0, "held_by_thermal": 0.9, "bandwidth": 0.6, "compute": 0.1}, Limiter.POWER),
-    ({**WELL, **CAPPED}, Limiter.POWER),
-    ({**WELL, **CAPPED, "held_by_power": 0.5, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
-    ({**WELL, **CAPPED, "dram": 0.75, "bandwidth": 0.75, "compute": 0.1}, Limiter.BANDWIDTH),
+    (well(CAPPED, bandwidth=0.3, compute=0.6, prefill_busy=1.0), Limiter.POWER),
+    (well(CAPPED, bandwidth=0.6, compute=0.1), Limiter.POWER),
+    (well(CAPPED, bandwidth=0.1, compute=0.1), Limiter.POWER),
+    (well(CAPPED, held_by_power=0.0, held_by_thermal=0.9, bandwidth=0.6, compute=0.1), Limiter.POWER),
+    (well(CAPPED), Limiter.POWER),
+    (well(CAPPED, held_by_power=0.5, bandwidth=0.6, compute=0.1), Limiter.BANDWIDTH),
+    (well(CAPPED, dram=0.75, bandwidth=0.75, compute=0.1), Limiter.BANDWIDTH),
     ({**QUEUED, **CAPPED, "batch_of_ridge": 0.9}, Limiter.BATCH_LIMIT),
-    (
-        {**WELL, **CAPPED, "requests_waiting": 5.0, "kv_cache_usage": 0.99, "bandwidth": 0.6, "compute": 0.1},
-        Limiter.KV_CAPACITY,
-    ),
+    (well(CAPPED, requests_waiting=5.0, kv_cache_usage=0.99, bandwidth=0.6, compute=0.1), Limiter.KV_CAPACITY),
     # whether memory binds is not known, so whether the cap does is not
-    ({**WELL, "held_by_power": 0.9, "compute": 0.6}, Limiter.UNKNOWN),
+    (well(held_by_power=0.9, compute=0.6), Limiter.UNKNOWN),
     # nothing is done that a clock could slow down
-    ({**WELL, **CAPPED, "busy": 0.05}, Limiter.STARVED),
+    (well(CAPPED, busy=0.05), Limiter.STARVED),
 ]
 
 
@@ -285,11 +268,11 @@ def test_a_state_in_force_keeps_its_place_while_its_thresholds_are_nearly_met(
 
 
 def test_the_margin() -> None:
-    just_below = {**WELL, "bandwidth": 0.4 * (1 - MARGIN) + 1e-6, "compute": 0.01}
+    just_below = well(bandwidth=0.4 * (1 - MARGIN) + 1e-6, compute=0.01)
     assert decide_limiter(just_below) is Limiter.OVERHEAD
     assert decide_limiter(just_below, Limiter.BANDWIDTH) is Limiter.BANDWIDTH
     assert decide_limiter({**just_below, "bandwidth": 0.4 * (1 - MARGIN) - 1e-6}, Limiter.BANDWIDTH) is Limiter.OVERHEAD
-    assert decide_limiter({**WELL, "busy": 0.105}, Limiter.STARVED) is Limiter.STARVED
+    assert decide_limiter(well(busy=0.105), Limiter.STARVED) is Limiter.STARVED
 
 
 def test_what_evidence_without_a_verdict_lacks() -> None:
@@ -297,8 +280,8 @@ def test_what_evidence_without_a_verdict_lacks() -> None:
     assert list_lacking_signals({}) == ("requests_running", *ratios)
     # what only tells the states apart is not asked for
     assert list_lacking_signals({"busy": 0.5}) == ratios
-    assert list_lacking_signals({**WELL, "bandwidth": 0.2}) == ratios[1:]
-    assert list_lacking_signals({**WELL, "compute": 0.3}) == ratios[:1]
+    assert list_lacking_signals(well(bandwidth=0.2)) == ratios[1:]
+    assert list_lacking_signals(well(compute=0.3)) == ratios[:1]
 
 
 # --- evidence -------------------------------------------------------------------------------------------------------------------
@@ -370,9 +353,9 @@ def test_shares_lie_between_0_and_1(windows: list[EngineWindow]) -> None:
 # --- over time --------------------------------------------------------------------------------------------------------------------
 
 EVIDENCE = {
-    "B": {**WELL, "bandwidth": 0.6, "compute": 0.05},
-    "C": {**WELL, "bandwidth": 0.1, "compute": 0.5},
-    "O": {**WELL, "bandwidth": 0.1, "compute": 0.05},
+    "B": well(bandwidth=0.6, compute=0.05),
+    "C": well(bandwidth=0.1, compute=0.5),
+    "O": well(bandwidth=0.1, compute=0.05),
     "?": {},
 }
 
@@ -482,10 +465,10 @@ def test_what_is_known_of_a_cap_is_evidence_from_nearly_half_of_the_window_on() 
 
 
 def test_a_cap_is_shown_with_the_verdict_that_rests_on_it() -> None:
-    power = {**WELL, **CAPPED}
+    power = well(CAPPED)
     first = judge_limiter(power, None, 0.0, cap=CAPS[0])
     assert (first.state, first.cap) == (Limiter.POWER, CAPS[0])
-    later = judge_limiter({**WELL, "bandwidth": 0.6, "compute": 0.1}, first, 5.0, cap=CAPS[1])
+    later = judge_limiter(well(bandwidth=0.6, compute=0.1), first, 5.0, cap=CAPS[1])
     assert (later.state, later.candidate, later.cap) == (Limiter.POWER, Limiter.BANDWIDTH, CAPS[0])
 
 

@@ -390,14 +390,10 @@ def test_weights_without_room_for_one_sequence_do_not_fit() -> None:
 
 def test_a_model_that_keeps_nothing_has_no_largest_batch() -> None:
     encoder = roof(flat(1e8, form=shape(encoder=True)))
-    assert (
-        check_fit(encoder, 80e9, context_tokens=512).fits,
-        check_fit(encoder, 80e9, context_tokens=512).max_batch,
-    ) == (True, None)
-    assert (
-        check_fit(encoder, 1e8, context_tokens=512).fits,
-        check_fit(encoder, 1e8, context_tokens=512).max_batch,
-    ) == (False, 0)
+    assert check_fit(encoder, 80e9, context_tokens=512).fits
+    assert check_fit(encoder, 80e9, context_tokens=512).max_batch is None
+    assert not check_fit(encoder, 1e8, context_tokens=512).fits
+    assert check_fit(encoder, 1e8, context_tokens=512).max_batch == 0
 
 
 def test_more_ranks_than_kv_heads_keep_copies() -> None:

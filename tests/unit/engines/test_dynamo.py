@@ -8,7 +8,7 @@ import pytest
 from llm_serving_exporter.engines.hooks.passed_on import read_dynamo_models
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, ServerFacts
 from llm_serving_exporter.model.target import Role
 from tests.support.builders.configuration import load_text
 from tests.support.builders.recordings import page, recording
@@ -22,8 +22,6 @@ WORKER = RUNTIMES["dynamo-worker"]
 
 MADE = TESTS / "made"
 M = 'model="m"'
-GENERATE = 'dynamo_component="backend",dynamo_endpoint="generate",worker_id="7b36"'
-OTHER = 'dynamo_component="backend",dynamo_endpoint="worker_kv_query_source_1",worker_id="7b36"'
 
 
 def frontend(text: str) -> EngineSnapshot:
@@ -35,100 +33,6 @@ def worker(text: str) -> EngineSnapshot:
 
 
 # --- the frontend ---------------------------------------------------------------------------------------------------
-
-
-def test_prefill_is_the_prompt_without_its_cached_part() -> None:
-    text = f"""dynamo_frontend_input_sequence_tokens_sum{{{M}}} 1000
-dynamo_frontend_cached_tokens_sum{{{M}}} 300
-"""
-    snapshot = snapshot_of(text, None, runtime=FRONTEND)
-    engine = snapshot.engines[0]
-    assert (engine.prompt_tokens_total, engine.prefill_tokens_total, engine.cached_prompt_tokens_total) == (
-        1000,
-        700,
-        300,
-    )
-    assert (engine.prefix_cache_query_tokens_total, engine.prefix_cache_hit_tokens_total) == (1000, 300)
-    assert snapshot.quality["prefill_tokens_total"] is Quality.APPROXIMATE
-    assert "prefill_tokens_total" in snapshot.may_fall
-
-
-def test_the_older_name_of_the_cached_tokens_is_read_too() -> None:
-    engine = frontend(
-        f"""dynamo_frontend_input_sequence_tokens_sum{{{M}}} 1000
-dynamo_frontend_cached_sequence_length_sum{{{M}}} 300
-"""
-    )
-    assert (engine.prefill_tokens_total, engine.cached_prompt_tokens_total) == (700, 300)
-
-
-def test_what_the_cache_gave_is_not_guessed_where_the_frontend_does_not_say_it() -> None:
-    snapshot = snapshot_of(f"dynamo_frontend_input_sequence_tokens_sum{{{M}}} 1000\n", None, runtime=FRONTEND)
-    assert snapshot.engines[0].prefill_tokens_total is None
-    assert snapshot.absent["prefill_tokens_total"] is Absence.NOT_EXPORTED
-
-
-def test_finished_requests_by_what_became_of_them() -> None:
-    kinds = {
-        ("success", ""): 10, ("error", "cancelled"): 4, ("error", "internal"): 2, ("error", "unavailable"): 1,
-        ("error", "first_token_timeout"): 1, ("error", "validation"): 50, ("error", "not_found"): 60, ("error", "overload"): 70,
-    }  # fmt: skip
-    engine = frontend(
-        "".join(
-            f'dynamo_frontend_requests_total{{{M},endpoint="e",status="{status}",error_type="{kind}"}} {count}\n'
-            for (status, kind), count in kinds.items()
-        )
-    )
-    # a client's own mistakes (validation, not_found) and rejections (overload) are no ends of requests that ran
-    assert engine.requests_finished_total == {"success": 10, "abort": 4, "error": 4}
-
-
-def test_without_its_reason_a_request_that_failed_is_no_success_and_no_error() -> None:
-    """Up to 0.9 the label error_type is not there: a client's mistake, a cancellation and an error look alike."""
-    text = "".join(
-        f'dynamo_frontend_requests_total{{{M},endpoint="e",status="{status}"}} {count}\n'
-        for status, count in (("success", 90), ("error", 10))
-    )
-    snapshot = snapshot_of(text, None, runtime=FRONTEND)
-    (engine,) = snapshot.engines
-    assert engine.requests_finished_total == {"success": 90, "failed": 10}
-    assert engine.http_responses_total is None
-    assert not snapshot.errors_counted
-    assert snapshot_of(text.replace("status", 'error_type="",status'), None, runtime=FRONTEND).errors_counted
-
-
-def test_requests_that_are_all_a_clients_own_mistake_are_none_that_finished() -> None:
-    text = f'dynamo_frontend_requests_total{{{M},endpoint="e",status="error",error_type="validation"}} 3\n'
-    snapshot = snapshot_of(f"{text}dynamo_frontend_output_tokens_total{{{M}}} 0\n", None, runtime=FRONTEND)
-    assert snapshot.engines[0].requests_finished_total is None
-    assert snapshot.absent["requests_finished_total"] is Absence.IDLE
-
-
-def test_failures_before_anything_went_well() -> None:
-    text = 'dynamo_frontend_failures_total{class="Internal",reason="r"} 2\n'
-    assert frontend(text).http_responses_total == {"5xx": 2}
-
-
-def test_a_rejection_is_counted_as_one() -> None:
-    engine = frontend(f'dynamo_frontend_model_rejection_total{{{M},endpoint="chat_completions"}} 32\n')
-    assert engine.requests_rejected_total == {"overload": 32}
-
-
-def test_failures_are_responses_by_the_status_that_their_class_gets() -> None:
-    classes = {
-        "InvalidRequest": 6,
-        "NotFound": 3,
-        "RateLimited": 1,
-        "Unavailable": 5,
-        "Internal": 2,
-        "CapacityExhausted": 1,
-        "Cancelled": 9,
-    }
-    text = f'dynamo_frontend_requests_total{{{M},status="success",error_type=""}} 10\n' + "".join(
-        f'dynamo_frontend_failures_total{{class="{name}",reason="r"}} {count}\n' for name, count in classes.items()
-    )
-    # a request that was cancelled by its client gets no answer
-    assert frontend(text).http_responses_total == {"2xx": 10, "4xx": 10, "5xx": 8}
 
 
 def test_names_that_nobody_serves_are_no_model() -> None:
@@ -155,16 +59,6 @@ def test_no_batch_is_made_of_what_spans_workers() -> None:
     assert (engine.requests_running, engine.batch_limit_requests, engine.kv_cache_capacity_tokens) == (None, None, None)
     # the worker's 32 waiting requests wait in the worker, not here
     assert engine.requests_waiting == 0
-
-
-def test_waiting_in_the_router_is_summed_over_its_queues() -> None:
-    engine = frontend(
-        f"""dynamo_frontend_router_queue_pending_requests{{{M},policy_class="default",worker_type="prefill"}} 3
-dynamo_frontend_router_queue_pending_requests{{{M},policy_class="default",worker_type="decode"}} 4
-dynamo_frontend_queued_requests{{{M}}} 99
-"""
-    )
-    assert engine.requests_waiting == 7
 
 
 def test_a_counter_that_ends_in_count_is_no_histogram() -> None:
@@ -216,14 +110,6 @@ dynamo_frontend_output_tokens_total{model="qwen/qwen3-8b"} 70
 dynamo_frontend_input_sequence_tokens_sum{model="qwen/qwen3-8b"} 500
 dynamo_frontend_input_sequence_tokens_count{model="qwen/qwen3-8b"} 5
 """
-
-
-def test_a_model_is_one_whichever_way_its_name_is_spelt() -> None:
-    engine = frontend(LOWERED)
-    assert (engine.model_name, engine.context_limit_tokens) == ("Qwen/Qwen3-8B", 4096)
-    assert (engine.decode_tokens_total, engine.prompt_tokens_total) == (70, 500)
-    # what names no model is the only one's
-    assert frontend(LOWERED + 'dynamo_frontend_failures_total{class="Internal"} 2\n').http_responses_total == {"5xx": 2}
 
 
 def test_models_that_differ_otherwise_stay_apart() -> None:
@@ -305,40 +191,10 @@ def test_a_prefill_worker_says_its_role_and_a_backend_leaves_it_open() -> None:
     assert (backend.server.runtime, backend.server.page_role) == ("dynamo-worker", None)
 
 
-def test_requests_that_are_no_generation_are_not_counted() -> None:
-    engine = worker(
-        f"""vllm:e2e_request_latency_seconds_bucket{{engine="0",model_name="m",le="1"}} 5
-vllm:e2e_request_latency_seconds_bucket{{engine="0",model_name="m",le="+Inf"}} 5
-vllm:e2e_request_latency_seconds_sum{{engine="0",model_name="m"}} 2.5
-vllm:e2e_request_latency_seconds_count{{engine="0",model_name="m"}} 5
-dynamo_component_cancellation_total{{{GENERATE}}} 2
-dynamo_component_cancellation_total{{{OTHER}}} 90
-dynamo_component_errors_total{{{GENERATE},error_type="generate"}} 1
-dynamo_component_errors_total{{{GENERATE},error_type="publish_response"}} 2
-dynamo_component_errors_total{{{OTHER},error_type="generate"}} 80
-"""
-    )
-    # publish_response: the cancelled ones once more
-    assert engine.requests_finished_total == {"success": 5, "abort": 2, "error": 1}
-
-
 def test_the_percent_of_the_cache_is_a_ratio_under_both_names() -> None:
     for name in ("dynamo_component_gpu_cache_usage_percent", "dynamo_component_kvstats_gpu_cache_usage_percent"):
         text = f'{name}{{dp_rank="0",dynamo_component="backend",model="m"}} 0.25\n'
         assert worker(text).kv_cache_usage_ratio == 0.25
-
-
-def test_ranks_are_engines_whichever_label_has_them() -> None:
-    text = """vllm:num_requests_running{engine="0",model_name="m"} 3
-vllm:num_requests_running{engine="1",model_name="m"} 4
-dynamo_component_gpu_cache_usage_percent{dp_rank="0",model="m"} 0.25
-dynamo_component_gpu_cache_usage_percent{dp_rank="1",model="m"} 0.5
-"""
-    snapshot = snapshot_of(text, None, runtime=WORKER)
-    assert [(one.engine, one.requests_running, one.kv_cache_usage_ratio) for one in snapshot.engines] == [
-        ("0", 3, 0.25),
-        ("1", 4, 0.5),
-    ]
 
 
 def test_a_worker_before_its_first_request_is_up_and_says_nothing() -> None:
@@ -357,43 +213,6 @@ def test_families_that_an_imitation_lacks_are_absent() -> None:
     assert (engine.requests_running, engine.requests_waiting, engine.kv_cache_usage_ratio) == (16, 32, 0.123046875)
     for field in ("decode_tokens_total", "prefill_tokens_total", "kv_cache_capacity_tokens", "engine_steps_total"):
         assert snapshot.absent[field] is Absence.NOT_EXPORTED
-
-
-def test_a_worker_of_sglang_is_read_by_sglangs_rows() -> None:
-    labels = 'engine_type="decode",model_name="m",moe_ep_rank="0",pp_rank="0"'
-    engine = worker(
-        f"""dynamo_component_requests_total{{{GENERATE}}} 5
-sglang:num_running_reqs{{{labels},tp_rank="0"}} 3
-sglang:num_running_reqs{{{labels},tp_rank="1"}} 3
-sglang:realtime_tokens_total{{{labels},mode="decode",tp_rank="0"}} 70
-"""
-    )
-    assert (engine.model_name, engine.requests_running, engine.decode_tokens_total) == ("m", 3, 70)
-
-
-def test_a_worker_of_tensorrt_llm_counts_aborts_beside_the_engines_own_families() -> None:
-    labels = 'engine_type="undefined",model_name="undefined"'
-    text = f"""dynamo_component_requests_total{{{GENERATE},model="m"}} 5
-trtllm_request_success_total{{{labels},finished_reason="stop"}} 7
-trtllm_num_aborted_requests_total{{{labels}}} 2
-# TYPE trtllm_kv_transfer_latency_seconds histogram
-# TYPE trtllm_request_type_image counter
-"""
-    snapshot = snapshot_of(text, None, runtime=WORKER)
-    assert snapshot.engines[0].requests_finished_total == {"stop": 7, "abort": 2}
-    assert snapshot.unmapped_families == ()
-
-
-@pytest.mark.parametrize("prefix", ["trtllm_", "trtllm:"])
-def test_a_worker_of_tensorrt_llm_is_read_by_its_rows(prefix: str) -> None:
-    # released versions label everything "undefined" (facts runtimes-others 5.3); the model is Dynamo's label
-    engine = worker(
-        f"""dynamo_component_requests_total{{{GENERATE},model="m"}} 5
-{prefix}num_requests_running{{engine_type="undefined",model_name="undefined"}} 3
-{prefix}generation_tokens_total{{engine_type="undefined",model_name="undefined"}} 70
-"""
-    )
-    assert (engine.model_name, engine.requests_running, engine.decode_tokens_total) == ("m", 3, 70)
 
 
 # --- labels that Dynamo's pages have: classes of failures, and stages of a worker's engine ---
@@ -418,9 +237,3 @@ def test_a_failure_is_a_response_by_the_status_that_its_class_gets(
     responses = engine_of(text, None, runtime=FRONTEND).http_responses_total
     expected = {"2xx": succeeded} if succeeded else {}
     assert (responses or {}) == ({**expected, f"{status // 100}xx": 3} if status else expected)
-
-
-def test_stages_of_a_pipeline_of_sglang_tell_the_same_on_a_worker_too() -> None:
-    labels = 'engine_type="unified",model_name="m",moe_ep_rank="0",tp_rank="0"'
-    text = "".join(f'sglang:num_running_reqs{{{labels},pp_rank="{stage}"}} 3\n' for stage in "01")
-    assert engine_of(text, None, runtime=WORKER).requests_running == 3

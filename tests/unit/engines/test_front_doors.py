@@ -30,7 +30,6 @@ DOORS = {
     "sglang-router": "sglang-router",
     "production-stack-router": "vllm-stack-router",
 }
-FRONT_ENDS = [runtime for runtime in RUNTIMES.values() if runtime.role is Role.FRONTEND]
 
 
 def text_of(page: str) -> str:
@@ -64,11 +63,9 @@ def test_nothing_of_it_is_taken_for_an_engine(page: str) -> None:
 
 def test_litellm_adds_up_its_tenants_and_tells_mistakes_from_failures() -> None:
     found = door("litellm")
-    assert (found.prompt_tokens_total, found.cached_prompt_tokens_total, found.decode_tokens_total) == (
-        10000,
-        400,
-        2500,
-    )
+    assert found.prompt_tokens_total == 10000
+    assert found.cached_prompt_tokens_total == 400
+    assert found.decode_tokens_total == 2500
     assert found.requests_finished_total == {"success": 50, "error": 2}
     assert found.http_responses_total == {"2xx": 50, "4xx": 3, "5xx": 2}
     assert (found.e2e_request_latency_seconds.count, found.e2e_request_latency_seconds.sum) == (50, 75.0)
@@ -340,13 +337,6 @@ def test_a_proxy_that_nobody_has_asked_anything_is_idle() -> None:
         # its first requests are counted from 0
         (figures,) = after.page.derived.engines
         assert figures.slo["errors"].bad == 1
-
-
-def test_only_classes_of_a_status_are_published() -> None:
-    """LiteLLM says "None" of a request that it answered with no status that it knows."""
-    page = failed().replace('status_code="200"', 'status_code="None"')
-    (engine,) = snapshot_of(page, runtime=RUNTIMES["litellm"]).engines
-    assert engine.http_responses_total is None
 
 
 @check_rows(

@@ -44,89 +44,12 @@ tgi_request_success 2
     assert engine.decode_tokens_total is None  # not observed yet: absent, not 0
 
 
-def test_device_time_is_the_time_of_batches() -> None:
-    engine = engine_of(
-        """# TYPE tgi_batch_inference_duration histogram
-tgi_batch_inference_duration_sum{method="prefill"} 12.5
-tgi_batch_inference_duration_sum{method="decode"} 30
-tgi_batch_inference_duration_count{method="prefill"} 40
-tgi_batch_current_size 1
-""",
-        runtime=TGI,
-    )
-    assert engine.device_busy_seconds == 42.5
-
-
 def test_what_is_not_live_says_so() -> None:
     quality = snapshot_of(PAGE, runtime=TGI).quality
     assert quality["decode_tokens_total"] is Quality.LAGGING
     assert quality["prefill_tokens_total"] is Quality.APPROXIMATE
     assert "decode_tokens_live" not in quality
     assert "prompt_tokens_total" not in quality
-
-
-def test_failures_are_told_apart_and_a_clients_fault_is_not_the_servers() -> None:
-    engine = engine_of(
-        """# TYPE tgi_request_failure counter
-tgi_request_success 7
-tgi_request_failure{err="generation"} 1
-tgi_request_failure{err="incomplete"} 2
-tgi_request_failure{err="dropped"} 4
-tgi_request_failure{err="validation"} 8
-tgi_request_failure{err="template"} 16
-tgi_request_failure{err="overloaded"} 32
-""",
-        runtime=TGI,
-    )
-    assert engine.requests_finished_total == {"success": 7, "error": 3, "abort": 4}
-    assert engine.requests_rejected_total == {"overloaded": 32}
-
-
-def test_only_failures_so_far_are_read_without_a_success() -> None:
-    engine = engine_of('# TYPE tgi_request_failure counter\ntgi_request_failure{err="generation"} 1\n', runtime=TGI)
-    assert engine.requests_finished_total == {"error": 1}
-    assert engine.requests_rejected_total is None
-
-
-def test_steps_are_those_of_both_methods_and_not_the_other_counters_of_steps() -> None:
-    engine = engine_of(
-        """tgi_batch_inference_count{method="prefill"} 40
-tgi_batch_inference_count{method="decode"} 400
-tgi_batch_inference_success{method="prefill"} 39
-tgi_batch_inference_failure{method="prefill"} 1
-tgi_batch_concat{reason="chunking"} 30
-""",
-        runtime=TGI,
-    )
-    assert engine.engine_steps_total == 440
-
-
-def test_a_summary_gives_its_sum_and_count_and_is_no_histogram() -> None:
-    # one event a step of a sequence, its value the tokens beyond the first: 3 steps of 1, 2 and 4 tokens are 7 tokens
-    page = """# TYPE tgi_request_skipped_tokens summary
-tgi_request_skipped_tokens{quantile="0"} 0
-tgi_request_skipped_tokens{quantile="0.5"} 1
-tgi_request_skipped_tokens{quantile="1"} 3
-tgi_request_skipped_tokens_sum 4
-tgi_request_skipped_tokens_count 3
-"""
-    engine = engine_of(page, runtime=TGI)
-    assert (engine.decode_tokens_live, engine.speculative_accepted_tokens_total) == (7, 4)
-
-
-def test_a_histogram_that_comes_as_a_summary_is_refused() -> None:
-    # what the exporter makes of a histogram for which nobody set buckets
-    page = """# TYPE tgi_request_duration summary
-tgi_request_duration{quantile="0.5"} 1.5
-tgi_request_duration{quantile="0.99"} 2.5
-tgi_request_duration_sum 20
-tgi_request_duration_count 10
-# TYPE tgi_batch_current_size gauge
-tgi_batch_current_size 1
-"""
-    snapshot = snapshot_of(page, runtime=TGI)
-    assert snapshot.engines[0].e2e_request_latency_seconds is None
-    assert snapshot.absent["e2e_request_latency_seconds"] is Absence.INVALID
 
 
 def test_durations_have_the_servers_own_edges() -> None:
@@ -203,11 +126,6 @@ TEI_INFO = {
 }
 
 
-def test_prefill_is_what_was_batched_not_what_was_tokenised() -> None:
-    engine = engine_of("te_request_input_length_sum 1000\nte_batch_next_tokens_sum 700\n", runtime=TEI)
-    assert (engine.prompt_tokens_total, engine.prefill_tokens_total) == (1000, 700)
-
-
 def test_looks_into_an_empty_queue_are_no_steps() -> None:
     # 3 batches of 4 and 5 polls of an empty queue
     page = """# TYPE te_batch_next_size histogram
@@ -220,23 +138,6 @@ te_batch_next_tokens_sum 100
 """
     assert engine_of(page, runtime=TEI).engine_steps_total is None
     assert "engine_steps_total" in TEI.missing
-
-
-def test_requests_are_inputs_embedded_or_classified_and_a_clients_fault_is_not_the_servers() -> None:
-    engine = engine_of(
-        """te_request_success{method="single"} 3
-te_embed_success 40
-te_predict_success 2
-te_request_failure{err="inference"} 1
-te_request_failure{err="dropped"} 4
-te_request_failure{err="validation"} 8
-te_request_failure{err="tokenization"} 16
-te_request_failure{err="overloaded"} 32
-""",
-        runtime=TEI,
-    )
-    assert engine.requests_finished_total == {"success": 42, "error": 1, "abort": 4}
-    assert engine.requests_rejected_total == {"overloaded": 32}
 
 
 def test_an_embedding_server_without_a_running_gauge_is_an_engine() -> None:
@@ -271,13 +172,6 @@ def test_a_batch_limit_that_was_not_set_is_absent() -> None:
     assert read_tei_info(TEI_INFO, ServerFacts()).batch_limit_requests is None
     assert read_tei_info({"model_id": "m"}, ServerFacts()).model_names == ("m",)  # before served_model_name
     assert read_tei_info([TEI_INFO], ServerFacts()) == ServerFacts()
-
-
-def test_a_histogram_of_tei_that_comes_as_a_summary_is_refused() -> None:
-    page = 'te_queue_size 1\nte_request_duration{quantile="0.5"} 1\nte_request_duration_sum 9\nte_request_duration_count 9\n'
-    snapshot = snapshot_of(page, runtime=TEI)
-    assert snapshot.engines[0].e2e_request_latency_seconds is None
-    assert snapshot.absent["e2e_request_latency_seconds"] is Absence.INVALID
 
 
 def test_its_short_prefix_alone_is_nobodys() -> None:

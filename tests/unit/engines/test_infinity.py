@@ -7,7 +7,7 @@ from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.sample import FailureReason
-from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, ServerFacts
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of, snapshot_of
 from tests.support.paths import TESTS
@@ -109,16 +109,6 @@ def test_scrapes_health_checks_and_unknown_paths_are_not_counted() -> None:
     assert snapshot.engines[0].e2e_request_latency_seconds.edges == (0.1, 0.5, 1.0)
 
 
-def test_server_errors_are_errors_and_refused_requests_are_neither() -> None:
-    lines = "".join(
-        f'http_requests_total{{handler="/embeddings",method="POST",status="{status}"}} {count}\n'
-        for status, count in (("2xx", 5), ("4xx", 3), ("5xx", 2))
-    )
-    snapshot = snapshot_of(f"# TYPE http_requests_total counter\n{lines}", None, runtime=RUNTIME)
-    assert snapshot.engines[0].requests_finished_total == {"success": 5, "error": 2}
-    assert snapshot.engines[0].http_responses_total == {"2xx": 5, "4xx": 3, "5xx": 2}
-
-
 def test_the_pending_results_are_not_taken_for_running_requests() -> None:
     """They read 0 in every answer of the run, under full load too."""
     pending = {
@@ -146,26 +136,6 @@ MADE = TESTS / "made"
 PAGE = (MADE / "xinference.prom").read_text()
 LATER = (MADE / "xinference-later.prom").read_text()
 L = 'engine="vLLM",model_name="qwen2.5-instruct",model_uid="chat",replica_index="0"'
-
-
-def test_two_names_of_one_count_are_read_once_and_have_no_further_suffix() -> None:
-    page = f"""xinference:generate_tokens_total{{{L}}} 500
-xinference:output_tokens_total_counter{{{L}}} 500
-xinference:input_tokens_total_counter{{{L}}} 900
-"""
-    snapshot = snapshot_of(page, runtime=XINFERENCE)
-    engine = snapshot.engines[0]
-    assert (engine.decode_tokens_total, engine.prompt_tokens_total) == (500, 900)
-    # at most: what a cache gave is in it
-    assert engine.prefill_tokens_total == 900
-    assert snapshot.quality["prefill_tokens_total"] is Quality.APPROXIMATE
-    assert snapshot.quality["decode_tokens_total"] is Quality.LAGGING
-
-
-def test_before_2_8_only_the_other_name_is_there() -> None:
-    page = 'xinference:output_tokens_total_counter{model="chat"} 500\n'
-    engine = engine_of(page, runtime=XINFERENCE)
-    assert (engine.decode_tokens_total, engine.model_name, engine.engine) == (500, "chat", "0")
 
 
 def test_ttft_is_of_streams_because_of_others_it_is_the_whole_duration() -> None:

@@ -52,11 +52,9 @@ RUNTIME = RUNTIMES["llamacpp"]
 def test_a_busy_page() -> None:
     engine = engine_of(BUSY, None, RUNTIME)
     assert (engine.model_name, engine.engine) == ("", "0")
-    assert (engine.prefill_tokens_total, engine.cached_prompt_tokens_total, engine.prompt_tokens_total) == (
-        11633.0,
-        8511.0,
-        20144.0,
-    )
+    assert engine.prefill_tokens_total == 11633.0
+    assert engine.cached_prompt_tokens_total == 8511.0
+    assert engine.prompt_tokens_total == 20144.0
     assert (engine.prefix_cache_query_tokens_total, engine.prefix_cache_hit_tokens_total) == (20144.0, 8511.0)
     assert (engine.prefix_cache_queries, engine.prefix_cache_hits) == (20144.0, 8511.0)
     assert (engine.decode_tokens_total, engine.engine_steps_total) == (6262.0, 1662.0)
@@ -179,11 +177,9 @@ def test_slots_are_asked_only_while_a_request_runs() -> None:
         )
     assert replica.asked.count("/slots") == 1
     first, second, third = (reading.page.snapshot.engines[0] for reading in found if reading.page.snapshot)
-    assert (first.kv_cache_capacity_tokens, second.kv_cache_capacity_tokens, third.kv_cache_capacity_tokens) == (
-        None,
-        4096.0,
-        4096.0,
-    )
+    assert first.kv_cache_capacity_tokens is None
+    assert second.kv_cache_capacity_tokens == 4096.0
+    assert third.kv_cache_capacity_tokens == 4096.0
     assert (first.decode_tokens_live, third.kv_cache_usage_ratio) == (0.0, 0.0)
 
 
@@ -309,11 +305,9 @@ def test_loading_is_not_down() -> None:
 def test_a_server_without_metrics_is_unknown_and_says_what_to_do() -> None:
     reading = last_of(recorded("metrics-disabled"))
     assert (reading.page.up, reading.server.state) == (False, State.UNKNOWN)
-    assert (reading.page.last.stage, reading.page.last.reason, reading.page.last.status) == (
-        Stage.SCRAPE,
-        FailureReason.STATUS,
-        501,
-    )
+    assert reading.page.last.stage == Stage.SCRAPE
+    assert reading.page.last.reason == FailureReason.STATUS
+    assert reading.page.last.status == 501
     assert "Start it with `--metrics`" in reading.page.problem
 
 

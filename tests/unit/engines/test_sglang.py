@@ -1,4 +1,4 @@
-"""SGLang's traps, one by one: what the page says and what may be read from it."""
+"""SGLang's traps that need more than a page (test_pages.py): recorded pages, ranks, side endpoints."""
 
 from llm_serving_exporter.engines.detect import detect
 from llm_serving_exporter.engines.hooks.sglang import read_loads, read_models, read_server_info
@@ -68,55 +68,6 @@ sglang:time_to_first_token_seconds_count{{{T},is_streaming="false"}} 2
     assert before.engines[0].decode_tokens_total == 20
 
 
-def test_passes_that_decode_are_told_from_those_that_compute_prompts() -> None:
-    text = "".join(
-        f'sglang:cuda_graph_passes_total{{{S},mode="{mode}"}} {passes}\n'
-        for mode, passes in (("decode_cuda_graph", 90), ("decode_none", 10), ("prefill_none", 7))
-    )
-    assert (engine(text).decode_steps_total, engine(text).engine_steps_total) == (100, 107)
-
-
-def test_tokens_in_use_are_the_pages_own_count() -> None:
-    """`token_usage` is of the fullest pool, with two decimals."""
-    text = f"""sglang:token_usage{{{S}}} 0.92
-sglang:full_token_usage{{{S}}} 0.12
-sglang:max_total_num_tokens{{{S}}} 1000000
-"""
-    assert engine(f"{text}sglang:kv_used_tokens{{{S}}} 120345\n").kv_used_tokens == 120_345
-    assert engine(text).kv_used_tokens == 120_000
-
-
-def test_a_server_of_embeddings_generates_nothing() -> None:
-    # it observes a time to first token for each request (tokenizer_manager.py, collect_metrics), of which no token comes
-    text = f"""sglang:realtime_tokens_total{{{S},mode="prefill_compute"}} 1000
-sglang:time_to_first_token_seconds_count{{{T},is_streaming="false"}} 7
-sglang:generation_tokens_total{{{T},is_streaming="false"}} 0
-"""
-    assert engine(text).decode_tokens_total == 0
-
-
-def test_cached_tokens_are_added_over_their_sources() -> None:
-    text = "".join(
-        f'sglang:cached_tokens_total{{{T},cache_source="{source}"}} {tokens}\n'
-        for source, tokens in (("device", 50), ("host", 20), ("storage_mooncake", 7), ("total", 3))
-    )
-    assert engine(text).cached_prompt_tokens_total == 80
-
-
-def test_hits_are_looked_up_too() -> None:
-    # upstream's own help text: rate(sum of *_hit) / rate(sum of all modes)
-    modes = {"input": 600, "device_hit": 300, "host_hit": 80, "storage_hit": 20}
-    text = "".join(f'sglang:prefill_effective_tokens_total{{{S},mode="{m}"}} {n}\n' for m, n in modes.items())
-    live = f"""sglang:realtime_tokens_total{{{S},mode="prefill_compute"}} 700
-sglang:realtime_tokens_total{{{S},mode="prefill_cache"}} 450
-"""
-    one = engine(text + live)
-    assert (one.prefix_cache_query_tokens_total, one.prefix_cache_hit_tokens_total) == (1000, 400)
-    one = engine(live, "0.5.10")
-    assert (one.prefix_cache_query_tokens_total, one.prefix_cache_hit_tokens_total) == (1150, 450)
-    assert (one.prefix_cache_queries, one.prefix_cache_hits) == (1150, 450)
-
-
 def test_ranks_of_one_tensor_parallel_engine_count_once() -> None:
     one, eight = recorded(46), engine(ranks(8, dp=False).decode())
     for field in (*EXPORTED_FIELDS, "decode_context_tokens", "kv_block_tokens", "role"):
@@ -148,83 +99,9 @@ def test_data_parallel_ranks_are_engines_whatever_their_tp_rank() -> None:
     assert total == 8 * ((one.decode_tokens_live or 0) - first) + first
 
 
-def test_stages_of_a_pipeline_tell_the_same() -> None:
-    text = "".join(
-        f"sglang:{name}{{{S.replace(chr(112) + 'p_rank=' + chr(34) + '0', chr(112) + 'p_rank=' + chr(34) + stage)}}} {value}\n"
-        for stage in "01"
-        for name, value in (("num_running_reqs", 4), ("max_total_num_tokens", 1000))
-    )
-    one = engine(text)
-    assert (one.requests_running, one.kv_cache_capacity_tokens) == (4, 1000)
-
-
-def test_queues_by_priority_are_parts_and_requests_by_priority_are_all_there_is() -> None:
-    text = f"""sglang:num_running_reqs{{{S},priority=""}} 5
-sglang:num_running_reqs{{{S},priority="1"}} 3
-sglang:num_running_reqs{{{S},priority="2"}} 2
-sglang:num_queue_reqs{{{S},priority=""}} 4
-sglang:num_queue_reqs{{{S},priority="1"}} 4
-sglang:num_grammar_queue_reqs{{{S},priority=""}} 1
-sglang:prompt_tokens_total{{{T},priority="1",is_streaming="true"}} 100
-sglang:prompt_tokens_total{{{T},priority="2",is_streaming="true"}} 10
-sglang:prompt_tokens_total{{{T},priority="",is_streaming="true"}} 1
-"""
-    one = engine(text)
-    assert (one.requests_running, one.requests_waiting, one.prompt_tokens_total) == (5, 5, 111)
-
-
-def test_largest_of_the_processes_of_a_gauge_with_pid() -> None:
-    text = f'sglang:num_running_reqs{{{S},pid="7"}} 2\nsglang:num_running_reqs{{{S},pid="8"}} 3\n'
-    assert engine(text).requests_running == 3
-
-
-TTFT = """# TYPE sglang:time_to_first_token_seconds histogram
-sglang:time_to_first_token_seconds_sum{labels} {sum}
-sglang:time_to_first_token_seconds_bucket{{le="0.1",labels}} 1
-sglang:time_to_first_token_seconds_bucket{{le="+Inf",labels}} {count}
-sglang:time_to_first_token_seconds_count{labels} {count}
-"""
-
-
-def ttft(labels: str, count: int) -> str:
-    text = TTFT.replace("{labels}", f"{{{labels}}}").replace(",labels}}", f",{labels}}}").replace("{{", "{")
-    return text.replace("{sum}", str(count)).replace("{count}", str(count))
-
-
-def test_first_token_times_of_requests_that_stream_only() -> None:
-    whole = engine(ttft(f'{T},is_streaming="true"', 5) + ttft(f'{T},is_streaming="false"', 9))
-    assert whole.time_to_first_token_seconds.count == 5
-    old = engine(ttft(T, 4), "0.5.10")
-    assert old.time_to_first_token_seconds.count == 4
-    snapshot = snapshot_of(ttft(f'{T},is_streaming="false"', 9) + f"sglang:num_running_reqs{{{S}}} 1\n", runtime=SGLANG)
-    assert snapshot.engines[0].time_to_first_token_seconds is None
-    assert snapshot.absent["time_to_first_token_seconds"] is Absence.IDLE
-
-
-def test_finished_and_aborted_and_http_answers_to_requests() -> None:
-    one = engine(
-        f"""sglang:num_requests_total{{{T},is_streaming="true"}} 30
-sglang:num_requests_total{{{T},is_streaming="false"}} 4
-sglang:num_aborted_requests_total{{{T}}} 5
-sglang:http_responses_total{{endpoint="/v1/chat/completions",method="POST",status_code="200"}} 30
-sglang:http_responses_total{{endpoint="/generate",method="POST",status_code="200"}} 4
-sglang:http_responses_total{{endpoint="/generate",method="POST",status_code="400"}} 2
-sglang:http_responses_total{{endpoint="/generate",method="POST",status_code="503"}} 1
-sglang:http_responses_total{{endpoint="/metrics",method="GET",status_code="200"}} 9000
-sglang:http_responses_total{{endpoint="/health_generate",method="GET",status_code="503"}} 80
-"""
-    )
-    assert one.requests_finished_total == {"success": 34, "abort": 5}
-    assert one.http_responses_total == {"2xx": 34, "4xx": 2, "5xx": 1}
-
-
 def test_errors_are_known_by_http_answers_from_0_5_7_on() -> None:
     assert snapshot_of(page("sglang-0.5.23", 46).decode(), "0.5.23", runtime=SGLANG).errors_counted
     assert not snapshot_of((MADE / "sglang-0.4.6.prom").read_text(), "0.4.6", runtime=SGLANG).errors_counted
-
-
-def test_aborts_alone_are_known() -> None:
-    assert engine(f"sglang:num_aborted_requests_total{{{T}}} 5\n").requests_finished_total == {"abort": 5}
 
 
 def test_0_4_6_has_no_live_counters() -> None:
@@ -241,13 +118,6 @@ def test_0_4_6_has_no_live_counters() -> None:
         assert snapshot.quality[field] is Quality.LAGGING
     assert snapshot.may_fall == {"prefill_tokens_total"}
     assert snapshot.unmapped_families == ()
-
-
-def test_without_a_hit_yet_everything_was_computed_where_hits_are_counted() -> None:
-    text = 'sglang:prompt_tokens_total{model_name="m"} 500\nsglang:num_running_reqs{model_name="m"} 0\n'
-    assert engine(text, "0.4.6").prefill_tokens_total == 500
-    assert engine(text, "0.4.2").prefill_tokens_total is None
-    assert snapshot_of(text, None, runtime=SGLANG).absent["prefill_tokens_total"] is Absence.VERSION_UNKNOWN
 
 
 def test_older_names() -> None:
@@ -289,16 +159,6 @@ def test_disaggregation_queues_by_rank_and_priority_count_once_and_under_their_o
     assert engine(now).requests_waiting == 7
     then = f"sglang:num_queue_reqs{{{S}}} 1\n" + queue("prefill_prealloc", 2) + queue("prefill_infight", 4)
     assert engine(then, "0.4.9").requests_waiting == 7
-
-
-def test_a_dynamic_worker_does_both() -> None:
-    assert engine(f"sglang:num_running_reqs{{{S.replace('unified', 'dynamic')}}} 1\n").role == "unified"
-
-
-def test_the_engines_own_estimates_are_not_read() -> None:
-    one = engine(f"sglang:estimated_read_bytes_per_gpu_total{{{S}}} 1e15\nsglang:num_running_reqs{{{S}}} 1\n")
-    assert one.estimated_read_bytes_per_gpu is None
-    assert one.estimated_flops_per_gpu is None
 
 
 def test_gauges_are_slow_and_their_limits_constant() -> None:
@@ -409,13 +269,6 @@ def test_nim_passes_its_page_on_under_v1() -> None:
     assert (last.page.up, last.server.metrics_url.rpartition("/v1/")[2]) == (True, "metrics")
 
 
-def test_what_a_step_yields_under_speculation() -> None:
-    """Its inter-token events are one a token, so that steps are fewer; 0 without speculation."""
-    labels = 'engine_type="unified",model_name="m",pp_rank="0",tp_rank="0"'
-    page = f"sglang:num_running_reqs{{{labels}}} 4\nsglang:spec_accept_length{{{labels}}} 2.6\n"
-    assert engine_of(page, runtime=SGLANG).accepted_tokens_per_step == 2.6
-
-
 # --- SGLang's labels that tell whose a series is: the role of a worker, and what no rank label merges ---
 
 
@@ -430,13 +283,3 @@ def test_up_to_0_5_6_a_decode_worker_counts_prompts_that_it_does_not_compute(
     snapshot = snapshot_of(text + hits.format(labels=labels), "0.5.5", runtime=SGLANG)
     assert snapshot.engines[0].prefill_tokens_total == computed
     assert snapshot.absent.get("prefill_tokens_total") is (Absence.NOT_CONFIGURED if computed is None else None)
-
-
-def test_shares_of_one_engine_are_never_added() -> None:
-    # --extra-metric-labels (facts runtimes-vllm-sglang 2.1) may be any
-    labels = 'engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",tp_rank="0"'
-    text = "".join(
-        f'sglang:token_usage{{{labels},zone="{zone}"}} {share}\n'
-        for zone, share in (("a", 0.3), ("b", 0.4), ("c", 0.2))
-    )
-    assert engine_of(text, "0.5.23", runtime=SGLANG).kv_cache_usage_ratio == 0.4

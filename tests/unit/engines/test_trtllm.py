@@ -22,7 +22,7 @@ from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts, Snapshot
 from tests.support.builders.recordings import page
-from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.builders.snapshots import page_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 from tests.support.servers.replica import Answer, Replica, Routes, readings
@@ -30,7 +30,6 @@ from tests.support.servers.replica import Answer, Replica, Routes, readings
 RUNTIME = RUNTIMES["trtllm"]
 
 L = 'engine_type="trtllm",model_name="m"'
-P = f'{L},pid="7"'
 PATH = "/prometheus/metrics"
 OLD = (TESTS / "made" / "trtllm-1.1.prom").read_text()
 
@@ -82,29 +81,9 @@ def test_the_five_families_of_1_1_and_1_2_are_read_without_prefix() -> None:
     assert engine.decode_tokens_total is None
 
 
-def test_the_first_version_called_the_reason_otherwise() -> None:
-    engine = engine_of('request_success_total{engine_type="undefined",finish_reason="length"} 4\n', runtime=RUNTIME)
-    assert engine.requests_finished_total == {"length": 4}
-
-
 def test_errors_are_counted_from_1_3_on() -> None:
     assert not snapshot_of(OLD, runtime=RUNTIME).errors_counted
     assert snapshot_of(page("trtllm-050f80de", 46).decode(), runtime=RUNTIME).errors_counted
-
-
-def test_a_gauge_of_several_processes_is_their_largest_not_their_sum() -> None:
-    engine = engine_of(
-        f"""trtllm_num_requests_running{{{L},pid="7"}} 5
-trtllm_num_requests_running{{{L},pid="8"}} 0
-trtllm_kv_cache_max_blocks{{{L},pid="7"}} 100
-trtllm_kv_cache_max_blocks{{{L},pid="8"}} 100
-trtllm_kv_cache_tokens_per_block{{{L},pid="7"}} 32
-trtllm_kv_cache_tokens_per_block{{{L},pid="8"}} 32
-""",
-        runtime=RUNTIME,
-    )
-    assert engine.requests_running == 5
-    assert engine.kv_cache_capacity_tokens == 3200
 
 
 def test_gauges_are_slow_and_freeze_while_limits_do_not() -> None:
@@ -136,31 +115,6 @@ def test_the_mean_of_a_request_is_not_taken_for_the_gap_between_tokens() -> None
     (engine,) = snapshot_of(page("trtllm-050f80de", 46).decode(), runtime=RUNTIME).engines
     assert engine.time_per_output_token_seconds is not None
     assert engine.inter_token_latency_seconds is None
-
-
-def test_clients_errors_are_no_errors_of_the_engine() -> None:
-    engine = engine_of(
-        f"""trtllm_request_success_total{{{L},finished_reason="stop"}} 90
-trtllm_request_success_total{{{L},finished_reason="cancelled"}} 2
-trtllm_request_error_total{{{L},http_code="400"}} 7
-trtllm_request_error_total{{{L},http_code="500"}} 2
-trtllm_request_error_total{{{L},http_code="503"}} 1
-""",
-        runtime=RUNTIME,
-    )
-    assert engine.requests_finished_total == {"stop": 90, "abort": 2, "error": 3}
-    assert engine.http_responses_total == {"4xx": 7, "5xx": 3}
-
-
-def test_what_the_configuration_on_the_page_says() -> None:
-    engine = engine_of(
-        f"""trtllm_num_requests_running{{{P}}} 1
-trtllm_model_config_info{{{P},dtype="bfloat16",max_model_len="32768",quantization="none"}} 1.0
-trtllm_kv_cache_config_info{{{P},cache_dtype="fp8",page_size="32"}} 1.0
-""",
-        runtime=RUNTIME,
-    )
-    assert (engine.context_limit_tokens, engine.kv_cache_dtype, engine.kv_block_tokens) == (32768, "fp8", 32)
 
 
 def test_side_endpoints() -> None:
@@ -492,15 +446,6 @@ def test_gauges_are_read_by_their_label_not_by_their_place() -> None:
     assert engine.engine_steps_total == 5000
 
 
-def test_a_used_share_that_the_fraction_contradicts_is_refused() -> None:
-    agreed = snapshot_of(blocks(used=50, max=100, fraction=0.51, tokens_per=64), runtime=TRTLLM)
-    assert agreed.engines[0].kv_cache_usage_ratio == 0.5
-    # the back end's own example page: 1 used of 6239, and a fraction of 0.4875
-    shifted = snapshot_of(blocks(used=1, max=6239, fraction=0.4875, tokens_per=64), runtime=TRTLLM)
-    assert shifted.engines[0].kv_cache_usage_ratio is None
-    assert shifted.absent["kv_cache_usage_ratio"] is Absence.INCONSISTENT
-
-
 def test_gauges_of_the_last_iteration_fade_when_nothing_moves() -> None:
     page = {"/metrics": PAGES["triton-trtllm"]}
     # iterations are counted: while they move, gauges are fresh although no request ends
@@ -508,30 +453,6 @@ def test_gauges_of_the_last_iteration_fade_when_nothing_moves() -> None:
     found = readings([*steps, steps[-1], steps[-1], steps[-1], steps[-1]], runtime="triton-trtllm")
     running = [one.page.snapshot.engines[0].requests_running for one in found if one.page.snapshot is not None]
     assert running == [None, 48, 48, 48, 48, 48, 48, 48, 48, None]
-
-
-def test_without_the_engines_queue_tritons_is_read_alone() -> None:
-    engine = engine_of(f"{ALIVE}nv_inference_pending_request_count{{{MODEL_LABELS}}} 4\n", runtime=TRTLLM)
-    assert engine.requests_waiting == 4
-
-
-def test_an_ensembles_failure_of_a_part_is_no_error_of_its_own() -> None:
-    # a client that left a part is OTHER for the whole (facts runtimes-others 6.1)
-    text = f"""nv_inference_request_success{{{MODEL_LABELS}}} 9
-nv_inference_request_failure{{{MODEL_LABELS},reason="BACKEND"}} 1
-nv_inference_request_failure{{{MODEL_LABELS},reason="OTHER"}} 4
-"""
-    snapshot = snapshot_of(text, runtime=TRITON)
-    assert snapshot.engines[0].requests_finished_total == {"success": 9, "error": 1, "other": 4}
-    assert snapshot.errors_counted
-
-
-def test_before_24_08_nothing_says_why_a_request_failed() -> None:
-    # the label came with core's #377; its series stand from the start, so that the page shows which it is
-    text = f"nv_inference_request_success{{{MODEL_LABELS}}} 50\nnv_inference_request_failure{{{MODEL_LABELS}}} 50\n"
-    snapshot = snapshot_of(text, runtime=TRITON)
-    assert snapshot.engines[0].requests_finished_total == {"success": 50, "failed": 50}
-    assert not snapshot.errors_counted
 
 
 def versions(*numbers: int, tokens: int) -> str:

@@ -410,19 +410,6 @@ def test_the_deprecated_gauge_of_a_counter_is_not_read(prefix: str) -> None:
     assert detect(PageParser(labels_needed()).parse(page_of(text)).layout).runtime is RAY
 
 
-def test_usage_of_two_workers_that_nothing_tells_apart_is_nobodys() -> None:
-    # outside Serve ReplicaId is ""
-    text = "".join(
-        f"""ray_vllm_num_requests_running{{{labels("", worker=worker)}}} 1
-ray_vllm_kv_cache_usage_perc{{{labels("", worker=worker)}}} 0.6
-"""
-        for worker in ("w1", "w2")
-    )
-    snapshot = snapshot_of(text, None, runtime=RAY)
-    assert snapshot.engines[0].kv_cache_usage_ratio is None
-    assert snapshot.absent["kv_cache_usage_ratio"] is Absence.DUPLICATE
-
-
 def test_values_are_ten_seconds_old_and_the_window_is_longer() -> None:
     snapshot = snapshot_of(RAY_PAGE, None, runtime=RAY)
     assert set(snapshot.refreshed_every.values()) == {10}

@@ -12,61 +12,13 @@ from llm_serving_exporter.facts import gpus
 from llm_serving_exporter.facts.gpus import find, match
 from llm_serving_exporter.facts.peaks import native
 from llm_serving_exporter.model.shape import Precision
-from tests.support.models.gpucatalogue import CATALOGUE, DOCUMENT, MEBIBYTE, device, instance, row
+from tests.support.models.gpucatalogue import CATALOGUE, DOCUMENT, MEBIBYTE, TABLES, device, instance, row
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 
 BF16, FP8, INT8, FP4, FP32 = Precision.BF16, Precision.FP8, Precision.INT8, Precision.FP4, Precision.FP32
 
-# GB/s; dense TFLOP/s of bf16, fp8, int8, fp4; TDP; compute capability (NVIDIA data sheets through the sources in gpus.toml)
-PUBLISHED = [
-    ("H100 SXM 80GB", 3350, 989.5, 1979, 1979, None, 700, (9, 0)),
-    ("H100 PCIe 80GB", 2039, 756, 1513, 1513, None, 350, (9, 0)),
-    ("H100 NVL 94GB", 3938, 835.5, 1670.5, 1670.5, None, 400, (9, 0)),
-    ("H200 SXM 141GB", 4800, 989.5, 1979, 1979, None, 700, (9, 0)),
-    ("H200 NVL 141GB", 4800, 835.5, 1670.5, 1670.5, None, 600, (9, 0)),
-    ("GH200 96GB", 4000, 989, 1979, 1979, None, None, (9, 0)),
-    ("GH200 144GB", 4900, 989, 1979, 1979, None, None, (9, 0)),
-    ("H20 96GB", 4000, 148, 296, 296, None, None, (9, 0)),
-    ("H800 SXM 80GB", 3350, 989.5, 1979, 1979, None, 700, (9, 0)),
-    ("B200 180GB", 8000, 2250, 4500, 4500, 9000, 1000, (10, 0)),
-    ("GB200 186GB", 8000, 2500, 5000, 5000, 10000, 1200, (10, 0)),
-    ("B300 288GB", 8000, 2250, 4500, None, 14000, None, (10, 3)),
-    ("GB300 288GB", 8000, 2500, 5000, None, 15000, 1400, (10, 3)),
-    ("A100 SXM 80GB", 2039, 312, None, 624, None, 400, (8, 0)),
-    ("A100 PCIe 80GB", 1935, 312, None, 624, None, 300, (8, 0)),
-    ("A100 SXM 40GB", 1555, 312, None, 624, None, 400, (8, 0)),
-    ("A100 PCIe 40GB", 1555, 312, None, 624, None, 250, (8, 0)),
-    ("A800 SXM 80GB", 2039, 312, None, 624, None, 400, (8, 0)),
-    ("A800 PCIe 80GB", 1935, 312, None, 624, None, 300, (8, 0)),
-    ("A30", 933, 165, None, 330, None, 165, (8, 0)),
-    ("A40", 696, 149.7, None, 299.3, None, 300, (8, 6)),
-    ("A10", 600, 125, None, 250, None, 150, (8, 6)),
-    ("A10G", 600, 70, None, 140, None, 300, (8, 6)),
-    ("L4", 300, 121, 242.5, 242, None, 72, (8, 9)),
-    ("L40S", 864, 362, 733, 733, None, 350, (8, 9)),
-    ("L40", 864, 181, 362, 362, None, 300, (8, 9)),
-    ("L20", 864, 119.5, 239, 239, None, None, (8, 9)),
-    ("RTX 6000 Ada", 960, 364, 728, 728, None, 300, (8, 9)),
-    ("RTX A6000", 768, 154.8, None, 309.7, None, 300, (8, 6)),
-    ("RTX PRO 6000 Workstation", 1792, 503.8, 1007.6, 1007.6, 2000, 600, (12, 0)),
-    ("RTX PRO 6000 Server", 1597, 503.8, 1007.6, 1007.6, 2000, 600, (12, 0)),
-    ("RTX PRO 6000 Max-Q", 1792, 438.8, 877.6, 877.6, 1755, 300, (12, 0)),
-    ("RTX 5090", 1792, 209.5, 419, 838, 1676, 575, (12, 0)),
-    ("RTX 4090", 1008, 165.2, 330.3, 660.6, None, 450, (8, 9)),
-    ("RTX 4080 SUPER", 736, 104.4, 208.9, 417.8, None, 320, (8, 9)),
-    ("RTX 3090", 936, 71.2, None, 284, None, 350, (8, 6)),
-    ("RTX 2080 SUPER", 496, 44.6, None, 178.4, None, 250, (7, 5)),
-    ("V100 SXM 32GB", 900, 125, None, None, None, 300, (7, 0)),
-    ("V100 PCIe 32GB", 900, 112, None, None, None, 250, (7, 0)),
-    ("V100 SXM 16GB", 900, 125, None, None, None, 300, (7, 0)),
-    ("V100 PCIe 16GB", 900, 112, None, None, None, 250, (7, 0)),
-    ("V100S PCIe 32GB", 1134, 130, None, None, None, 250, (7, 0)),
-    ("T4", 320, 65, None, 130, None, 70, (7, 5)),
-    ("Instinct MI300X", 5300, 1307, 2614, 2614, None, 750, None),
-    ("Instinct MI325X", 6000, 1307, 2614, 2614, None, 1000, None),
-    ("Instinct MI355X", 8000, 2500, 5000, 5000, 10100, 1400, None),
-]
+PUBLISHED = TABLES["published"]
 
 
 @check_rows("published", PUBLISHED, ids=lambda each: each[0])
@@ -74,9 +26,9 @@ def test_figures(published):
     name, gigabytes, bf16, fp8, int8, fp4, watts, capability = published
     spec = row(name)
     told = [spec.flops.get(key) for key in (BF16, FP8, INT8, FP4)]
-    assert told == [None if each is None else pytest.approx(each * 1e12) for each in (bf16, fp8, int8, fp4)]
+    assert told == [pytest.approx(each * 1e12) if each else None for each in (bf16, fp8, int8, fp4)]
     assert spec.bandwidth_bytes_per_second == pytest.approx(gigabytes * 1e9)
-    assert (spec.tdp_watts, spec.compute_capability) == (watts, capability)
+    assert (spec.tdp_watts, spec.compute_capability) == (watts or None, tuple(capability) or None)
 
 
 @check_rows("spec", CATALOGUE, ids=lambda spec: spec.name)
@@ -166,66 +118,7 @@ def test_contested_figures_are_left_out_or_all_there():
     assert (b300.flops_lowest[FP4], b300.flops[FP4], b300.flops_highest[FP4]) == (12600e12, 14000e12, 15000e12)
 
 
-# names in the forms that people, drivers, clouds and node labels write
-NAMES = [
-    ("h100", "H100 SXM 80GB"), ("H100 SXM", "H100 SXM 80GB"), ("H100-SXM5-80GB", "H100 SXM 80GB"),
-    ("NVIDIA H100 80GB HBM3", "H100 SXM 80GB"), ("NVIDIA-H100-80GB-HBM3", "H100 SXM 80GB"), ("H100SXM5", "H100 SXM 80GB"),
-    ("nvidia-h100-80gb", "H100 SXM 80GB"), ("nvidia-h100-mega-80gb", "H100 SXM 80GB"), ("DGX H100", "H100 SXM 80GB"),
-    ("H100 PCIe", "H100 PCIe 80GB"), ("h100 80 gb pci-e", "H100 PCIe 80GB"), ("H100 80GB HBM2e", "H100 PCIe 80GB"),
-    ("H100 NVL", "H100 NVL 94GB"), ("H100 94GB", "H100 NVL 94GB"), ("H100NVL", "H100 NVL 94GB"),
-    ("H200", "H200 SXM 141GB"), ("H200 SXM", "H200 SXM 141GB"), ("H200-141GB", "H200 SXM 141GB"),
-    ("nvidia-h200-141gb", "H200 SXM 141GB"), ("H200 NVL", "H200 NVL 141GB"), ("H20", "H20 96GB"), ("H800", "H800 SXM 80GB"),
-    ("GH200", "GH200 96GB"), ("NVIDIA GH200 120GB", "GH200 96GB"), ("NVIDIA GH200 144G HBM3e", "GH200 144GB"),
-    ("B200", "B200 180GB"), ("HGX B200", "B200 180GB"), ("B200 192GB", "B200 180GB"), ("GB200", "GB200 186GB"),
-    ("GB200 NVL72", "GB200 186GB"), ("B300", "B300 288GB"), ("NVIDIA B300 SXM6 AC", "B300 288GB"), ("GB300", "GB300 288GB"),
-    ("A100", "A100 SXM 80GB"), ("A100 80GB", "A100 SXM 80GB"), ("NVIDIA-A100-SXM4-80GB", "A100 SXM 80GB"),
-    ("A100-SXM-80GB", "A100 SXM 80GB"), ("NVIDIA-A100-SXM4-80GB-SHARED", "A100 SXM 80GB"), ("a100-80g", "A100 SXM 80GB"),
-    ("A100-SXM4-40GB", "A100 SXM 40GB"), ("A100 40GB", "A100 SXM 40GB"), ("nvidia-tesla-a100", "A100 SXM 40GB"),
-    ("A100 PCIe", "A100 PCIe 80GB"), ("A100 80GB PCIe", "A100 PCIe 80GB"), ("A100-PCIE-40GB", "A100 PCIe 40GB"),
-    ("A800", "A800 SXM 80GB"), ("A30", "A30"), ("A40", "A40"), ("A10", "A10"), ("NVIDIA A10", "A10"), ("A10 24GB", "A10"),
-    ("A10G", "A10G"), ("a10g", "A10G"), ("A10G 24GB", "A10G"),
-    ("L4", "L4"), ("nvidia-l4", "L4"), ("L40", "L40"), ("L40 48GB", "L40"), ("L40S", "L40S"), ("NVIDIA L40S", "L40S"), ("L20", "L20"),
-    ("RTX 4090", "RTX 4090"), ("4090", "RTX 4090"), ("rtx4090", "RTX 4090"), ("GeForce RTX 4090", "RTX 4090"),
-    ("NVIDIA-GeForce-RTX-4090", "RTX 4090"), ("RTX 5090", "RTX 5090"), ("RTX 3090", "RTX 3090"),
-    ("RTX 4080 SUPER", "RTX 4080 SUPER"), ("4080super", "RTX 4080 SUPER"), ("RTX 6000 Ada", "RTX 6000 Ada"), ("A6000", "RTX A6000"),
-    ("RTX PRO 6000", "RTX PRO 6000 Workstation"), ("rtxpro6000", "RTX PRO 6000 Workstation"),
-    ("nvidia-rtx-pro-6000", "RTX PRO 6000 Workstation"), ("RTX PRO 6000 Blackwell", "RTX PRO 6000 Workstation"),
-    ("RTX PRO 6000 Server Edition", "RTX PRO 6000 Server"), ("RTX PRO 6000 Max-Q", "RTX PRO 6000 Max-Q"),
-    ("Tesla T4", "T4"), ("Tesla-T4-SHARED", "T4"), ("t4", "T4"), ("nvidia-tesla-t4", "T4"),
-    ("V100", "V100 SXM 32GB"), ("V100 16GB", "V100 SXM 16GB"), ("V100 PCIe", "V100 PCIe 32GB"), ("V100S", "V100S PCIe 32GB"),
-    ("Tesla V100-SXM2-16GB", "V100 SXM 16GB"), ("nvidia-tesla-v100", "V100 SXM 16GB"),
-    ("MI300X", "Instinct MI300X"), ("AMD Instinct MI300X", "Instinct MI300X"), ("AMD Instinct MI300X OAM", "Instinct MI300X"),
-    ("mi325x", "Instinct MI325X"), ("MI355X", "Instinct MI355X"),
-    ("AMD_Instinct_MI300X_OAM", "Instinct MI300X"), ("AMD INSTINCT MI250X (MCM) OAM AC MBA", "Instinct MI250X"),
-    ("AMD Instinct MI210", "Instinct MI210"), ("MI300A", "Instinct MI300A"), ("MI308X", "Instinct MI308X"), ("mi350x", "Instinct MI350X"),
-    ("AMD Radeon PRO W7900", "Radeon PRO W7900"), ("W7900 Dual Slot", "Radeon PRO W7900"), ("W7800", "Radeon PRO W7800 32GB"),
-    ("AMD Radeon RX 7900 XTX", "Radeon RX 7900 XTX"), ("7900xtx", "Radeon RX 7900 XTX"), ("RX 7900 XT", "Radeon RX 7900 XT"),
-    ("9070 XT", "Radeon RX 9070 XT"), ("RX 9070", "Radeon RX 9070"), ("AMD Radeon AI PRO R9700", "Radeon AI PRO R9700"),
-    ("Ryzen AI Max+ 395", "Ryzen AI Max+ 395"), ("AMD RYZEN AI MAX+ 395 w/ Radeon 8060S", "Ryzen AI Max+ 395"),
-    ("Strix Halo", "Ryzen AI Max+ 395"), ("Radeon 8060S Graphics", "Ryzen AI Max+ 395"),
-    ("Gaudi 3", "Gaudi 3"), ("GAUDI3", "Gaudi 3"), ("Intel Gaudi 2", "Gaudi 2"), ("HL-225", "Gaudi 2"), ("HL-325L", "Gaudi 3"),
-    ("Intel Data Center GPU Max 1550", "Data Center GPU Max 1550"), ("Intel(R) Data Center GPU Max 1550", "Data Center GPU Max 1550"),
-    ("Arc A770", "Arc A770 16GB"), ("Intel Arc B580", "Arc B580"), ("Intel Arc Pro B60 Graphics 24GB", "Arc Pro B60"),
-    ("B60", "Arc Pro B60"),
-    ("TPU v5e", "TPU v5e"), ("TPU v5 lite", "TPU v5e"), ("tpu-v5-lite-podslice", "TPU v5e"), ("tpu-v5p-slice", "TPU v5p"),
-    ("tpu-v6e-slice", "TPU v6e"), ("TPU v6 lite", "TPU v6e"), ("Trillium", "TPU v6e"), ("tpu7x", "TPU v7"), ("Ironwood", "TPU v7"),
-    ("Trainium2", "Trainium2"), ("AWS Trainium 3", "Trainium3"), ("trn1", "Trainium"), ("inf2", "Inferentia2"),
-    ("Inferentia 2", "Inferentia2"),
-    ("Apple M4 Max", "Apple M4 Max 40-core"), ("M4 Max 32-core", "Apple M4 Max 32-core"), ("M2 Ultra", "Apple M2 Ultra"),
-    ("M1", "Apple M1"),
-    ("NVIDIA GB10", "GB10"), ("NVIDIA-GB10", "GB10"), ("DGX Spark", "GB10"), ("Jetson AGX Orin", "Jetson AGX Orin 64GB"),
-    ("NVIDIA Jetson AGX Orin Developer Kit", "Jetson AGX Orin 64GB"), ("Jetson Orin NX", "Jetson Orin NX 16GB"),
-    ("Jetson AGX Thor", "Jetson AGX Thor"), ("NVIDIA Jetson AGX Thor Developer Kit", "Jetson AGX Thor"),
-    ("NVIDIA-RTX-A5000", "RTX A5000"), ("NVIDIA-RTX-A6000", "RTX A6000"), ("RTX 4000 Ada Generation", "RTX 4000 Ada"),
-    ("NVIDIA RTX 4000 SFF Ada Generation", "RTX 4000 SFF Ada"), ("RTX PRO 5000", "RTX PRO 5000"), ("RTX 5000 Ada", "RTX 5000 Ada"),
-    ("RTX PRO 4500 Blackwell", "RTX PRO 4500"), ("GeForce RTX 3060", "RTX 3060 12GB"), ("RTX 3060 8GB", "RTX 3060 8GB"),
-    ("RTX 4060 Ti 16GB", "RTX 4060 Ti"), ("4070 Ti Super", "RTX 4070 Ti SUPER"), ("RTX 4070", "RTX 4070"), ("RTX 5080", "RTX 5080"),
-    ("NVIDIA-GeForce-RTX-3090-Ti", "RTX 3090 Ti"), ("3080", "RTX 3080 10GB"), ("Tesla P40", "P40"),
-    ("nvidia-tesla-p100", "P100 SXM 16GB"),
-    ("Quadro RTX 6000", "Quadro RTX 6000"), ("Quadro RTX 8000", "Quadro RTX 8000"), ("H20-3e", "H20-3e 141GB"),
-    ("H20 141GB", "H20-3e 141GB"),
-    ("B100", "B100"), ("Vera Rubin", "Rubin 288GB"), ("L2", "L2"), ("A2", "A2"), ("A16", "A16"), ("RTX 4090 D", "RTX 4090 D"),
-]  # fmt: skip
+NAMES = TABLES["names"]
 
 
 @check_rows(("text", "name"), NAMES)
@@ -292,69 +185,10 @@ def test_no_text_does_anything_but_find_or_refuse(text):
         assert find(text, CATALOGUE) in CATALOGUE
 
 
-@check_rows(
-    ("name", "memory_mib", "pci", "meant"),
-    [
-        # captures of nvidia_gpu_exporter, public nvidia-smi pages
-        ("NVIDIA H100 80GB HBM3", 81559, 0x2330, "H100 SXM 80GB"),
-        ("NVIDIA H100 PCIe", 81559, 0x2331, "H100 PCIe 80GB"),
-        ("NVIDIA H100 NVL", 95830, 0x2321, "H100 NVL 94GB"),
-        ("NVIDIA H200", 143771, 0x2335, "H200 SXM 141GB"),
-        ("NVIDIA H200 NVL", 143771, 0x233B, "H200 NVL 141GB"),
-        ("NVIDIA GH200 480GB", 97871, 0x2342, "GH200 96GB"),
-        ("NVIDIA B200", 183359, 0x2901, "B200 180GB"),
-        ("NVIDIA GB200", 189471, 0x2941, "GB200 186GB"),
-        ("NVIDIA B300 SXM6 AC", 275040, 0x3182, "B300 288GB"),
-        ("NVIDIA A100-SXM4-80GB", 81920, 0x20B2, "A100 SXM 80GB"),
-        ("A100-SXM4-40GB", 40536, 0x20B0, "A100 SXM 40GB"),  # older drivers: no "NVIDIA ", less memory
-        ("NVIDIA A100 80GB PCIe", 81920, 0x20B5, "A100 PCIe 80GB"),
-        ("NVIDIA L40S", 46068, 0x26B9, "L40S"),
-        ("NVIDIA L40", 46068, 0x26B5, "L40"),
-        ("NVIDIA A10G", 23028, 0x2237, "A10G"),
-        ("NVIDIA A10", 23028, 0x2236, "A10"),
-        ("Tesla T4", 15360, 0x1EB8, "T4"),
-        ("Tesla V100-SXM2-16GB", 16160, 0x1DB1, "V100 SXM 16GB"),
-        ("NVIDIA GeForce RTX 4090", 24564, 0x2684, "RTX 4090"),
-        ("NVIDIA GeForce RTX 4090", 49140, 0x2684, "RTX 4090"),  # with twice the memory soldered on
-        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 97887, 0x2BB1, "RTX PRO 6000 Workstation"),
-        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, 0x2BB5, "RTX PRO 6000 Server"),
-        ("NVIDIA H100 80GB HBM3", None, None, "H100 SXM 80GB"),  # the name is enough
-        (
-            "NVIDIA Graphics Device",
-            81559,
-            0x2330,
-            "H100 SXM 80GB",
-        ),  # a driver older than the product: by PCI id and size
-        ("A100-SXM-80GB", 81251, 0x20FE, "A100 SXM 80GB"),  # by words and size
-        # another product behind the same id, or nothing that vouches
-        ("GRID A100-20C", 20480, 0x20B0, None),  # a vGPU has a part of the memory
-        ("NVIDIA Graphics Device", None, 0x2330, None),
-        ("NVIDIA L20Y", 81559, 0x23B0, None),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16376, 0x2717, None),
-        ("NVIDIA H100", 81559, None, None),  # SXM or PCIe
-        ("Orin (nvgpu)", None, None, None),  # four modules
-        ("NVIDIA Thor", None, 0x2B00, None),  # T5000 or T4000
-        ("NVIDIA A16", 15356, 0x25B6, "A16"),
-        ("NVIDIA A2", 15356, 0x25B6, "A2"),
-        ("NVIDIA H20-3e", 143771, 0x232C, "H20-3e 141GB"),
-        ("NVIDIA GeForce RTX 4090 D", 24564, 0x2685, "RTX 4090 D"),
-        ("NVIDIA GB10", None, 0x2E12, "GB10"),
-        ("NVIDIA GeForce RTX 3080", 10240, 0x2206, "RTX 3080 10GB"),
-        ("NVIDIA GeForce RTX 3080", 12288, 0x220A, "RTX 3080 12GB"),
-        ("NVIDIA GeForce RTX 3060", 8192, 0x24C7, "RTX 3060 8GB"),
-        ("NVIDIA GeForce RTX 4060 Ti", 8188, 0x2803, "RTX 4060 Ti"),
-        ("NVIDIA RTX A2000 12GB", 12282, 0x2571, "RTX A2000 12GB"),
-        ("NVIDIA RTX A2000", 6138, 0x2531, "RTX A2000 6GB"),
-        ("NVIDIA RTX PRO 5000 Blackwell", 48935, 0x2BB3, "RTX PRO 5000"),
-        ("NVIDIA RTX PRO 5000 72GB Blackwell", 73000, 0x2BB3, "RTX PRO 5000 72GB"),
-        ("Quadro RTX 8000", 49152, 0x1E30, "Quadro RTX 8000"),
-        ("Tesla P100-SXM2-16GB", 16276, 0x15F9, "P100 SXM 16GB"),
-        ("", None, None, None),
-    ],
-)
+@check_rows(("name", "memory_mib", "pci", "meant"), TABLES["devices"])
 def test_devices_as_nvml_names_them(name, memory_mib, pci, meant):
-    found = match(device(name, memory_mib, pci), CATALOGUE)
-    assert (None if found is None else found.name) == meant
+    found = match(device(name, memory_mib or None, pci or None), CATALOGUE)
+    assert ("" if found is None else found.name) == meant
 
 
 def test_an_amd_id_is_not_an_nvidia_one():
@@ -415,20 +249,7 @@ def test_no_two_rows_have_a_name_or_a_device_in_common():
 # They, the clocks and the pins are recalled from vendors' pages and were not read again; the planner's and the chips' tables were read.
 
 
-# NVIDIA's product pages and data sheets: the largest tensor figure, sparse, of the precision it is of
-HEADLINES = [
-    ("RTX 5000 Ada", FP8, 1044.4), ("RTX 4500 Ada", FP8, 634.0), ("RTX 4000 Ada", FP8, 427.6), ("RTX 4000 SFF Ada", FP8, 306.8),
-    ("RTX 2000 Ada", FP8, 191.9), ("RTX A5500", BF16, 272.8), ("RTX A5000", BF16, 222.2), ("RTX A4500", BF16, 189.2),
-    ("RTX A4000", BF16, 153.4), ("RTX A2000 12GB", BF16, 63.9), ("RTX A2000 6GB", BF16, 63.9), ("RTX PRO 6000 Max-Q", FP4, 3511),
-    ("RTX PRO 5000", FP4, 2142), ("RTX PRO 5000 72GB", FP4, 2142), ("RTX PRO 4000", FP4, 1178), ("RTX PRO 2000", FP4, 545),
-    ("RTX 5080", FP4, 1801), ("RTX 5070 Ti", FP4, 1406), ("RTX 5070", FP4, 988), ("RTX 5060 Ti", FP4, 759), ("RTX 5060", FP4, 614),
-    ("RTX 4080", INT8, 780), ("RTX 4070 Ti SUPER", INT8, 706), ("RTX 4070 Ti", INT8, 641), ("RTX 4070 SUPER", INT8, 568),
-    ("RTX 4070", INT8, 466), ("RTX 4060 Ti", INT8, 353), ("RTX 4060", INT8, 242), ("RTX 4090 D", INT8, 1177),
-    ("RTX 3090 Ti", INT8, 640), ("RTX 3080 Ti", INT8, 546), ("RTX 3080 10GB", INT8, 476), ("RTX 3070", INT8, 325),
-    ("A2", INT8, 72), ("A16", INT8, 71.8), ("GB10", FP4, 1000), ("Jetson AGX Thor", FP4, 2070), ("Jetson T4000", FP4, 1200),
-    ("Jetson AGX Orin 64GB", INT8, 170), ("Jetson AGX Orin 32GB", INT8, 108), ("Jetson Orin Nano Super 8GB", INT8, 67),
-    ("B100", FP4, 14000), ("Radeon RX 9070 XT", INT8, 779), ("Radeon RX 9070", INT8, 578), ("Radeon AI PRO R9700", INT8, 766),
-]  # fmt: skip
+HEADLINES = TABLES["headlines"]
 
 
 @check_rows(("name", "precision", "sparse"), HEADLINES)
@@ -436,24 +257,7 @@ def test_a_dense_rate_is_half_of_the_sparse_headline(name, precision, sparse):
     assert row(name).flops[precision] / 1e12 == pytest.approx(sparse / 2, rel=0.012)
 
 
-# units, clock in MHz, dense FLOP each does in a cycle: AMD's CDNA and RDNA white papers, Intel's Gaudi and Xe documents
-BY_CLOCK = [
-    ("Instinct MI300A", BF16, 228, 2100, 2048), ("Instinct MI300X", BF16, 304, 2100, 2048), ("Instinct MI325X", FP8, 304, 2100, 4096),
-    ("Instinct MI350X", BF16, 256, 2200, 4096), ("Instinct MI350X", FP4, 256, 2200, 16384), ("Instinct MI250X", BF16, 110, 1700, 1024),
-    ("Instinct MI250", BF16, 104, 1700, 1024), ("Instinct MI210", INT8, 104, 1700, 1024), ("Radeon RX 7900 XTX", BF16, 96, 2498, 512),
-    ("Radeon RX 7900 XT", BF16, 84, 2394, 512), ("Radeon PRO W7900", BF16, 96, 2495, 512), ("Radeon PRO W7800 32GB", BF16, 70, 2525, 512),
-    ("Radeon PRO W7800 48GB", INT8, 70, 2525, 512), ("Radeon RX 9070 XT", BF16, 64, 2970, 1024), ("Radeon RX 9070", FP8, 56, 2520, 2048),
-    ("Radeon AI PRO R9700", FP8, 64, 2920, 2048), ("Ryzen AI Max+ 395", BF16, 40, 2900, 512), ("Gaudi 2", BF16, 2, 1650, 2 * 256 * 256),
-    ("Gaudi 3", BF16, 8, 1600, 2 * 256 * 256), ("Data Center GPU Max 1550", BF16, 64, 1300, 4096), ("Arc B580", INT8, 20, 2850, 4096),
-    ("Arc Pro B60", BF16, 20, 2400, 2048), ("Arc A770 16GB", INT8, 32, 2000, 4096), ("Arc Pro B50", INT8, 16, 2600, 4096),
-    ("TITAN RTX", BF16, 72, 1770, 1024), ("Quadro RTX 8000", BF16, 72, 1770, 1024), ("Quadro RTX 6000", INT8, 72, 1770, 2048),
-    ("Quadro RTX 5000", BF16, 48, 1815, 1024), ("RTX 2080 SUPER", BF16, 48, 1815, 512), ("RTX 2080 Ti", INT8, 68, 1545, 2048),
-    ("P100 SXM 16GB", BF16, 56, 1480, 256), ("P40", FP32, 30, 1531, 256), ("P40", INT8, 30, 1531, 1024),
-    ("RTX 3060 12GB", BF16, 28, 1777, 512),
-    ("RTX 3060 Ti", BF16, 38, 1665, 512), ("RTX 3070 Ti", BF16, 48, 1770, 512), ("RTX 3080 12GB", INT8, 70, 1710, 2048),
-    ("RTX PRO 4500", BF16, 82, 2407, 1024), ("RTX 5090 D", FP32, 170, 2407, 256), ("Jetson Orin NX 16GB", INT8, 8, 918, 4096),
-    ("Jetson Orin NX 8GB", INT8, 8, 765, 4096),
-]  # fmt: skip
+BY_CLOCK = TABLES["by_clock"]
 
 
 @check_rows(("name", "precision", "units", "megahertz", "flop"), BY_CLOCK)
@@ -474,37 +278,7 @@ def test_the_highest_is_what_the_units_do_at_the_boost_clock(name, precision, un
     assert row(name).flops_highest[precision] == pytest.approx(units * megahertz * 1e6 * flop, rel=0.001)
 
 
-# rate of a pin in Gbit/s and the width of the bus, as vendors state them
-BY_PINS = [
-    ("RTX 5080", 30, 256), ("RTX 5070 Ti", 28, 256), ("RTX 5070", 28, 192), ("RTX 5060 Ti", 28, 128), ("RTX 5060", 28, 128),
-    ("RTX 5090 D", 28, 512), ("RTX 4090 D", 21, 384), ("RTX 4080", 22.4, 256), ("RTX 4070 Ti SUPER", 21, 256), ("RTX 4070 Ti", 21, 192),
-    ("RTX 4070 SUPER", 21, 192), ("RTX 4070", 21, 192), ("RTX 4060 Ti", 18, 128), ("RTX 4060", 17, 128), ("RTX 3090 Ti", 21, 384),
-    ("RTX 3080 Ti", 19, 384), ("RTX 3080 12GB", 19, 384), ("RTX 3080 10GB", 19, 320), ("RTX 3070 Ti", 19, 256), ("RTX 3070", 14, 256),
-    ("RTX 3060 Ti", 14, 256), ("RTX 3060 12GB", 15, 192), ("RTX 3060 8GB", 15, 128), ("RTX 2080 Ti", 14, 352), ("TITAN RTX", 14, 384),
-    ("Quadro RTX 8000", 14, 384), ("Quadro RTX 6000", 14, 384), ("Quadro RTX 5000", 14, 256), ("RTX 5000 Ada", 18, 256),
-    ("RTX 4500 Ada", 18, 192), ("RTX 4000 Ada", 18, 160), ("RTX 4000 SFF Ada", 14, 160), ("RTX 2000 Ada", 16, 128),
-    ("RTX A5500", 16, 384),
-    ("RTX A5000", 16, 384), ("RTX A4500", 16, 320), ("RTX A4000", 14, 256), ("RTX A2000 12GB", 12, 192), ("RTX A2000 6GB", 12, 192),
-    ("RTX PRO 5000 72GB", 28, 384), ("RTX PRO 5000", 28, 384), ("RTX PRO 4500", 28, 256), ("RTX PRO 4000", 28, 192),
-    ("RTX PRO 2000", 18, 128), ("A16", 12.5, 128), ("A2", 12.5, 128), ("L2", 12.5, 192), ("P100 SXM 16GB", 1.43, 4096),
-    ("P100 PCIe 16GB", 1.43, 4096), ("P40", 7.2, 384), ("GB10", 8.533, 256), ("Jetson AGX Thor", 8.533, 256),
-    ("Jetson T4000", 8.533, 256),
-    ("Jetson AGX Orin 64GB", 6.4, 256), ("Jetson AGX Orin 32GB", 6.4, 256), ("Jetson Orin NX 16GB", 6.4, 128),
-    ("Jetson Orin NX 8GB", 6.4, 128),
-    ("Jetson Orin Nano Super 8GB", 6.4, 128), ("Instinct MI350X", 8, 8192), ("Instinct MI308X", 5.2, 8192),
-    ("Instinct MI300A", 5.2, 8192),
-    ("Instinct MI250X", 3.2, 4096), ("Instinct MI250", 3.2, 4096), ("Instinct MI210", 3.2, 4096), ("Radeon PRO W7900", 18, 384),
-    ("Radeon PRO W7800 48GB", 18, 384), ("Radeon PRO W7800 32GB", 18, 256), ("Radeon RX 7900 XTX", 20, 384),
-    ("Radeon RX 7900 XT", 20, 320),
-    ("Radeon AI PRO R9700", 20, 256), ("Radeon RX 9070 XT", 20, 256), ("Radeon RX 9070", 20, 256), ("Ryzen AI Max+ 395", 8, 256),
-    ("Data Center GPU Max 1550", 3.2, 4096), ("Arc Pro B60", 19, 192), ("Arc Pro B50", 14, 128), ("Arc B580", 19, 192),
-    ("Arc A770 16GB", 17.5, 256), ("Gaudi 2", 3.2, 6144), ("Gaudi 3", 3.6, 8192), ("H20-3e 141GB", 6.25, 6144), ("B100", 8, 8192),
-    ("Apple M4 Max 40-core", 8.533, 512), ("Apple M4 Max 32-core", 8.533, 384), ("Apple M4 Pro", 8.533, 256), ("Apple M4", 7.5, 128),
-    ("Apple M3 Max 40-core", 6.4, 512), ("Apple M3 Max 30-core", 6.4, 384), ("Apple M3 Pro", 6.4, 192), ("Apple M3", 6.4, 128),
-    ("Apple M3 Ultra", 6.4, 1024), ("Apple M2 Ultra", 6.4, 1024), ("Apple M2 Max", 6.4, 512), ("Apple M2 Pro", 6.4, 256),
-    ("Apple M2", 6.4, 128),
-    ("Apple M1 Ultra", 6.4, 1024), ("Apple M1 Max", 6.4, 512), ("Apple M1 Pro", 6.4, 256), ("Apple M1", 4.267, 128),
-]  # fmt: skip
+BY_PINS = TABLES["by_pins"]
 
 
 @check_rows(("name", "gigabits", "bits"), BY_PINS)
@@ -512,13 +286,7 @@ def test_a_bandwidth_is_the_pins_rate_times_the_bus(name, gigabits, bits):
     assert row(name).bandwidth_bytes_per_second == pytest.approx(gigabits * 1e9 * bits / 8, rel=0.026)
 
 
-# jax-ml/scaling-book tpus.md (0819a7d), GiB and bytes/s and FLOP/s of a chip; the Neuron SDK's comparison tables (81ce03a)
-BY_CHIP = [
-    ("TPU v5p", 2.8e12, BF16, 4.59e14), ("TPU v5e", 8.1e11, INT8, 3.94e14), ("TPU v6e", 1.6e12, INT8, 1.84e15),
-    ("TPU v7", 7.4e12, FP8, 4.614e15),
-    ("Trainium", 0.8e12, BF16, 191e12), ("Trainium2", 2.9e12, FP8, 1299e12), ("Trainium3", 4.9e12, BF16, 671e12),
-    ("Inferentia2", 0.82e12, BF16, 190e12), ("Rubin 288GB", 22e12, FP4, 35e15),
-]  # fmt: skip
+BY_CHIP = TABLES["by_chip"]
 
 
 @check_rows(("name", "bandwidth", "precision", "rate"), BY_CHIP)
@@ -528,16 +296,7 @@ def test_a_chip_is_what_another_table_says(name, bandwidth, precision, rate):
     assert spec.flops[precision] == pytest.approx(rate, rel=0.006)
 
 
-# ai-dynamo/aiconfigurator's system files (095f58a): bandwidth, bf16, fp8, fp4 (0: none)
-PLANNER = [
-    ("A100 PCIe 80GB", 1.935e12, 312e12, 0, 0), ("A100 SXM 80GB", 2.039e12, 312e12, 0, 0), ("A30", 0.933e12, 165e12, 0, 0),
-    ("B200 180GB", 7.7e12, 2250e12, 4500e12, 9000e12), ("B300 288GB", 7.75e12, 2250e12, 4500e12, 14e15),
-    ("Arc Pro B60", 0.456e12, 98.3e12, 0, 0),
-    ("GB200 186GB", 8e12, 2500e12, 5000e12, 10e15), ("GB300 288GB", 8e12, 2500e12, 5000e12, 15e15),
-    ("H100 PCIe 80GB", 2e12, 756.5e12, 1513e12, 0),
-    ("H100 SXM 80GB", 3.35e12, 989e12, 1978e12, 0), ("H200 SXM 141GB", 4.8e12, 989e12, 1978e12, 0), ("L4", 0.3e12, 121e12, 242e12, 0),
-    ("L40S", 0.864e12, 362.05e12, 733e12, 0), ("RTX PRO 6000 Server", 1.792e12, 467.8e12, 935.6e12, 1871.2e12),
-]  # fmt: skip
+PLANNER = TABLES["planner"]
 
 
 @check_rows(("name", "bandwidth", "bf16", "fp8", "fp4"), PLANNER)

@@ -16,7 +16,7 @@ from llm_serving_exporter.facts.models import ModelEntry, listed, parse
 from llm_serving_exporter.facts.quantisation import assign, weigh
 from llm_serving_exporter.model.shape import Part
 from llm_serving_exporter.model.target import ModelSettings, ServedModel
-from tests.support.models.quantising import stored_bytes
+from tests.support.models.modelfolders import stored_bytes
 from tests.support.models.shapes import texts, whole_catalogue
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows

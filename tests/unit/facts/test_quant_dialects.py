@@ -9,8 +9,8 @@ from llm_serving_exporter.facts import formats, quantisation
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.quantisation import Assignment, assign
 from llm_serving_exporter.model.shape import Part
+from tests.support.models.modelfolders import by_modelopt, given_to, group, quantised, stored_bytes
 from tests.support.models.published import KIMI_K3
-from tests.support.models.quantising import by_modelopt, given_to, group, quantised, stored_bytes
 from tests.support.models.shapes import Config, config_of, nested, shape_of
 from tests.support.rows import check_rows
 

@@ -13,7 +13,7 @@ from llm_serving_exporter.facts.formats import kv_format, kv_names
 from llm_serving_exporter.facts.quantisation import assign, dtype, kv_hint, uniform, weigh
 from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.snapshot import Absence
-from tests.support.models.quantising import given_to, group, quantised, stored_bytes
+from tests.support.models.modelfolders import given_to, group, quantised, stored_bytes
 from tests.support.models.shapes import shape_of
 from tests.support.rows import check_rows
 

@@ -8,7 +8,7 @@ from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.quantisation import Assignment, assign, estimate_sound, uniform, weigh
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import Geometry, ModelFacts, Part, RecurrentLayers, WeightFormat
-from tests.support.models.quantising import step_bytes, stored_bytes
+from tests.support.models.modelfolders import step_bytes, stored_bytes
 from tests.support.models.shapes import shape_of
 from tests.support.rows import check_rows
 

@@ -25,8 +25,9 @@ from tests.support.builders.recordings import page as recorded_page
 from tests.support.rows import check_rows
 from tests.support.servers.replica import UNIX_START, Answer, Replica, Routes, readings
 
-# --- A server that has had no request since its start, and whose page says so by saying nothing: idle where its runtime is set or an
-# endpoint
+# --- A server that has had no request since its start, and whose page says so by saying nothing
+# It is idle where its runtime is set or an endpoint shows it, unknown where neither is, never down. With its first request it goes on as
+# the same server, counted from 0.
 
 
 EMPTY: Answer = (200, "text/plain; version=0.0.4", b"")

@@ -19,10 +19,6 @@ from tests.support.servers.exporter_process import Scraped
 from tests.support.servers.gpu_node import CARDS, Exporter, Node, connect_to, pod
 from tests.support.servers.kubelet import GPU, StubKubelet
 
-# --- Pods and their GPUs: real NVML calls over the stub, a real kubelet service, real pages; what the exporters of a node publish
-# together
-
-
 COUNT = "target_gpus"
 
 

@@ -21,8 +21,7 @@ from llm_serving_exporter.web.exchange import Answer, Incoming, Response
 from llm_serving_exporter.web.server import WebServer
 from llm_serving_exporter.web.workers import PasswordLane, Waiting, Workers
 from tests.support.rows import check_rows
-from tests.support.servers.webaccess import HASH, write
-from tests.support.servers.webclient import ask, client, connect
+from tests.support.servers.webclient import HASH, ask, client, connect, write
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 # --- Crowds of strangers: whoever asks for a page and takes it is answered beside them

@@ -22,13 +22,8 @@ from llm_serving_exporter.web.guard import MOST_RESULTS, Guard, PasswordCheck, c
 from llm_serving_exporter.web.server import WebServer
 from llm_serving_exporter.web.webconfig import TlsSettings, WebSettings, load_web_config
 from tests.support.rows import check_rows
-from tests.support.servers.webaccess import HASH, OTHER_HASH, basic, get, issue, trusting, write
+from tests.support.servers.webclient import HASH, OTHER_HASH, basic, get, issue, trusting, write
 from tests.support.waiting import PATIENCE_SECONDS
-
-# --- The web config file and basic auth
-
-
-# the lowest cost that bcrypt has: these are tests
 
 # --- the file -----------------------------------------------------------------------------------------------------
 
@@ -240,13 +235,8 @@ def test_headers_of_the_file_replace_and_remove_ours(make_server, tmp_path):
     assert answer.getheader("X-XSS-Protection") == "0"
 
 
-# --- TLS ----------------------------------------------------------------------------------------------------------
-
-
 # --- The web server over TLS: certificates, rotation, clients of their own
 
-
-# the lowest cost that bcrypt has: these are tests
 
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
 

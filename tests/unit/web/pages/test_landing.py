@@ -48,9 +48,6 @@ from tests.support.builders.target_readings import change_reading, make_reading
 from tests.support.models.roofs import H100, flat, shape
 from tests.support.rows import check_rows
 
-# --- The landing page: targets, their figures, and what is missing and why
-
-
 # --- a target that is well ----------------------------------------------------------------------------------------
 
 
@@ -537,9 +534,6 @@ def test_a_shared_gpu_says_its_share() -> None:
         "2 GPUs x share 0.143 at $2.49 an hour"
         in page_of(views.view(change_reading(costing(chat), total=slices.gpus.total))).text
     )
-
-
-# --- The landing page: GPUs, and text from outside
 
 
 # --- GPUs ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from llm_serving_exporter.web.pages.runbooks import LONGEST_TEXT, render_runbook
 from tests.support.builders.landingpage import Page
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
-from tests.support.servers.webaccess import HASH, basic, write
+from tests.support.servers.webclient import HASH, basic, write
 from tests.support.waiting import PATIENCE_SECONDS
 
 FOLDER = ROOT / "alerts/llm_serving_alerts/runbooks"
