@@ -30,8 +30,6 @@ Figures = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """One bench to run."""
-
     # its module is bench.NAME, its files begin with `file`
     name: str
     file: str
@@ -66,7 +64,6 @@ def run_step(step: Step, out: Path) -> tuple[str, str]:
 
 
 def keep_tables(printed: str) -> list[str]:
-    """The lines of Markdown tables."""
     return [line for line in printed.splitlines() if line.startswith("|")]
 
 

@@ -100,8 +100,6 @@ class Asking(Enum):
 
 @dataclass
 class Counts:
-    """What a cycle has done."""
-
     ticks: int = 0
     # CPU seconds of all ticks, and of all pages
     tick_seconds: float = 0.0
@@ -144,13 +142,11 @@ class OurCycle:
             raise SystemExit(problem)
 
     def count(self) -> Counts:
-        """What it has done so far."""
         self._ours.send("count")
         found: Counts = self._ours.recv()
         return found
 
     def close(self) -> None:
-        """Ends it."""
         self._ours.send("end")
         self._process.join(10)
 

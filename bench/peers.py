@@ -172,7 +172,6 @@ class Nginx:
         return self._page.with_name(name)
 
     def show(self, page: bytes) -> None:
-        """Another page from the next request on."""
         fresh = self._page.with_suffix(".new")
         fresh.write_bytes(page)
         fresh.replace(self._page)
@@ -257,8 +256,6 @@ def configure_collector(scrape: dict[str, Any], write_url: str, port: int) -> di
 
 @dataclass(frozen=True)
 class Peer:
-    """A program that scrapes, and how it is started."""
-
     name: str
     program: str
     # its words, with {config} and {folder} of its own, {port} of its own metrics, {write}, which takes remote writes, and what is scraped:

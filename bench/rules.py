@@ -55,8 +55,6 @@ class Template:
 
 @dataclass(frozen=True)
 class Fleet:
-    """What is laid side by side."""
-
     templates: tuple[Template, ...]
     targets: int  # of one copy
 
@@ -65,7 +63,6 @@ class Fleet:
         return math.ceil(targets / (self.targets * _COPIES_A_MODEL))
 
     def targets_of(self, models: int) -> int:
-        """How many targets so many copies have."""
         return self.targets * models * _COPIES_A_MODEL
 
     def series(self, models: int) -> list[Series]:
@@ -223,13 +220,11 @@ class Evaluator(PrometheusServer):
 
 
 def fixed_series(interval_ms: int) -> list[Series]:
-    """What the fixed query reads: as much of it at every size."""
     shape = Shape([float(17 * number) for number in range(2 * 3_600_000 // interval_ms)], interval_ms)
     return [Series((("__name__", "bench_fixed"), ("n", str(number))), shape) for number in range(_FIXED_SERIES)]
 
 
 def measure(fleet: Fleet, groups: Sequence[Group], interval_ms: int, targets: int, hours: int) -> Result:
-    """Writes the history of so many targets and asks every rule."""
     models = fleet.copies(targets)
     end_ms = end_before(int(time.time() * 1000))
     with tempfile.TemporaryDirectory(prefix="bench-rules-") as name:
@@ -271,7 +266,6 @@ MOST_A_ROUND, MOST_A_GROUP, MOST_SAMPLES = 4.0, 2.0, 10_000_000
 
 
 def report(result: Result, shown: int) -> None:
-    """A table of the groups and rules that cost most of a round."""
     total, fixed = result.round_cpu_seconds, result.fixed_cpu_seconds
     spent = f"{total:.2f} CPU s a round of {result.interval_seconds:g} s, {total / fixed:.1f} x the fixed query"
     say(f"\n{result.targets} targets, {result.hours} h: {spent} ({fixed:.3f} s)")
