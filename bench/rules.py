@@ -46,16 +46,9 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True)
-class Template:
-    """One series of the simulated fleet, with its name among its labels."""
-
-    labels: dict[str, str]
-    shape: Shape
-
-
-@dataclass(frozen=True)
 class Fleet:
-    templates: tuple[Template, ...]
+    # series of the simulated fleet, each with its name among its labels
+    templates: tuple[tuple[dict[str, str], Shape], ...]
     targets: int  # of one copy
 
     def copies(self, targets: int) -> int:
@@ -68,10 +61,10 @@ class Fleet:
     def series(self, models: int) -> list[Series]:
         """All of them, each once."""
         found: dict[tuple[tuple[str, str], ...], Series] = {}
-        for template in self.templates:
-            for labels in _copied(template.labels, models):
+        for template, shape in self.templates:
+            for labels in _copied(template, models):
                 own = tuple(sorted(labels.items()))
-                found.setdefault(own, Series(own, template.shape))
+                found.setdefault(own, Series(own, shape))
         return list(found.values())
 
 
@@ -99,8 +92,8 @@ def simulate(groups: Iterable[Group], interval_ms: int, folder: Path) -> Fleet:
             own_ms = recorded.get(name, interval_ms)
             key = own_ms, tuple(values)
             shape = shapes.get(key) or shapes.setdefault(key, Shape(list(_between(values, own_ms)), own_ms))
-            templates.append(Template(made["metric"], shape))
-    targets = {one.labels["target"] for one in templates if one.labels["__name__"] == "llm_serving_target_info"}
+            templates.append((made["metric"], shape))
+    targets = {labels["target"] for labels, _ in templates if labels["__name__"] == "llm_serving_target_info"}
     return Fleet(tuple(templates), len(targets))
 
 
