@@ -30,8 +30,6 @@ REAL = (Kind.MEASURED, Kind.KERNELS)
 
 @dataclass(frozen=True)
 class Compared:
-    """A point with what we say of it."""
-
     point: Point
     bounds: Bounds
 
@@ -45,7 +43,6 @@ class Compared:
 
 
 def compare() -> tuple[Compared, ...]:
-    """All points that something can be said of."""
     asked = ((point, ask_bounds(point)) for point in points())
     return tuple(Compared(point, bounds) for point, bounds in asked if bounds is not None)
 
@@ -312,7 +309,6 @@ def fill_block(text: str, name: str, lines: Iterable[str], source: str = "tests/
 
 
 def make_files() -> dict[Path, str]:
-    """The page, the points and the picture as they should be."""
     compared = compare()
     numbers = list(dict.fromkeys(one.point.source for one in compared))
     text = PAGE.read_text(encoding="utf-8")

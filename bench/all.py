@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.cycle import Asking
+from bench.cycle import SCRAPED
 from bench.pictures import Line, draw_lines, write_picture
 from bench.shared import make_parser, require_bytecode, say, write_table
 from tests.support.builders.recordings import page as recorded_page
@@ -30,8 +30,6 @@ Figures = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """One bench to run."""
-
     # its module is bench.NAME, its files begin with `file`
     name: str
     file: str
@@ -66,7 +64,6 @@ def run_step(step: Step, out: Path) -> tuple[str, str]:
 
 
 def keep_tables(printed: str) -> list[str]:
-    """The lines of Markdown tables."""
     return [line for line in printed.splitlines() if line.startswith("|")]
 
 
@@ -74,10 +71,10 @@ def list_pages(cycle: Figures | None, usual_bytes: int) -> list[tuple[float, flo
     """Whole KB of each page, our CPU milliseconds scraped every third tick, vmagent's; the usual page's are medians of runs."""
     if cycle is None or not cycle["runs"]:
         return []
-    ours, theirs = (statistics.median(one[key] for one in cycle["runs"]) for key in (Asking.SCRAPED.value, "vmagent"))
+    ours, theirs = (statistics.median(one[key] for one in cycle["runs"]) for key in (SCRAPED, "vmagent"))
     pages = [(round(usual_bytes / 1000), ours, theirs)]
     for page in cycle["pages"]:
-        pages.append((round(page["bytes"] / 1000), page["ours_ms"][Asking.SCRAPED.name], page["vmagent_ms"]))
+        pages.append((round(page["bytes"] / 1000), page["ours_ms"], page["vmagent_ms"]))
     return sorted(pages)
 
 

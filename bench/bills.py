@@ -57,7 +57,6 @@ def list_rows(lines: int, form: str, machines: int, one_in: int) -> Iterator[lis
 
 
 def read(path: str) -> None:
-    """Reads the bill and prints what that took."""
     begin = time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_SELF)
     bill = read_bill(BillSettings((path,)), WEEK, (), lambda text: print(text, file=sys.stderr))

@@ -48,7 +48,6 @@ def crc32c(content: bytes) -> int:
 
 
 def checksum(content: bytes) -> bytes:
-    """As it stands in a file."""
     return struct.pack(">I", crc32c(content))
 
 
@@ -146,8 +145,6 @@ Labels = tuple[tuple[str, str], ...]  # sorted by name, __name__ among them
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series to be written."""
-
     labels: Labels
     shape: Shape
 

@@ -7,8 +7,8 @@ from a recorded page by the facts' rules: every scheduler series eight times).
 
 Our cycle is a tick and its share of /metrics, which is read at every third. It has a process of its own, so that nothing else is on its CPU
 time, and ticks back to back, as the ticks of many targets do; another one ticks every 20 ms, as the peers scrape: the processor has
-forgotten the code by the next tick. A third one derives at each tick all that there is. A peer's cycle is the CPU of its process over the
-scrapes made, without what it uses while it scrapes nothing. Ratios in one run on one machine compare; milliseconds of two machines do not.
+forgotten the code by the next tick. A peer's cycle is the CPU of its process over the scrapes made, without what it uses while it scrapes
+nothing. Ratios in one run on one machine compare; milliseconds of two machines do not.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ import multiprocessing
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial, wraps
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -89,19 +88,12 @@ _STAGES: tuple[tuple[str, type, str], ...] = (
 _TICK, _PAGE = "the rest of a tick: window, falls, lengths, reading", "page: series and their text"
 
 
-class Asking(Enum):
-    """What is asked of a reading, beside what each tick works out."""
-
-    # /metrics as Prometheus 2.42 asks for it, at every third tick: intervals of 5 s and 15 s
-    SCRAPED = "scraped every third tick"
-    # every figure at every tick, and no /metrics
-    EVERYTHING = "everything derived at every tick"
+# /metrics as Prometheus 2.42 asks for it, at every third tick: intervals of 5 s and 15 s
+SCRAPED = "scraped every third tick"
 
 
 @dataclass
 class Counts:
-    """What a cycle has done."""
-
     ticks: int = 0
     # CPU seconds of all ticks, and of all pages
     tick_seconds: float = 0.0
@@ -127,7 +119,6 @@ class OurCycle:
         target: Target,
         page: Path,
         pages: Callable[[], Iterator[bytes]],
-        asking: Asking = Asking.EVERYTHING,
         *,
         pace_seconds: float = 0.0,
         stages: bool = False,
@@ -136,7 +127,7 @@ class OurCycle:
         context = multiprocessing.get_context("spawn")
         self._ours, theirs = context.Pipe()
         self._process = context.Process(
-            target=_run, args=(theirs, target, page, pages, asking, pace_seconds, stages, roofline), daemon=True
+            target=_run, args=(theirs, target, page, pages, pace_seconds, stages, roofline), daemon=True
         )
         self._process.start()
         theirs.close()
@@ -144,13 +135,11 @@ class OurCycle:
             raise SystemExit(problem)
 
     def count(self) -> Counts:
-        """What it has done so far."""
         self._ours.send("count")
         found: Counts = self._ours.recv()
         return found
 
     def close(self) -> None:
-        """Ends it."""
         self._ours.send("end")
         self._process.join(10)
 
@@ -170,7 +159,6 @@ def _run(
     target: Target,
     page: Path,
     pages: Callable[[], Iterator[bytes]],
-    asking: Asking,
     pace_seconds: float,
     stages: bool,
     roofline: bool,
@@ -195,13 +183,10 @@ def _run(
         next(moved)
         before = time.process_time()
         reading = hosted.tick()
-        if asking is Asking.EVERYTHING:
-            assert reading.page.derived is not None
-        else:
-            store.put_target(reading)
+        store.put_target(reading)
         counts.tick_seconds += time.process_time() - before
         counts.ticks += 1
-        if asking is Asking.SCRAPED and counts.ticks % SCRAPED_EVERY == 0:
+        if counts.ticks % SCRAPED_EVERY == 0:
             before = time.process_time()
             encode(registry, PROMETHEUS_ACCEPTS)
             counts.page_seconds += time.process_time() - before
@@ -287,16 +272,18 @@ def show_pages(nginx: Nginx, pages: Iterator[bytes], count: int = PAGES_AHEAD) -
 
 
 def side_by_side(
-    ours: Sequence[OurCycle], program: Program, scrapes: Callable[[], float], seconds: float, idle: float
-) -> tuple[list[float], float]:
-    """CPU ms of a cycle, each of ours and the peer's, over the same seconds and pages: a machine's speed may change from one minute to the
-    next. `idle`: CPU seconds a second that the peer uses while it scrapes nothing."""
+    ours: OurCycle, program: Program, scrapes: Callable[[], float], seconds: float, idle: float
+) -> tuple[float, float]:
+    """CPU ms of our cycle and of the peer's, over the same seconds and pages: a machine's speed may change from one minute to the next.
+    `idle`: CPU seconds a second that the peer uses while it scrapes nothing. Ends our cycle."""
     time.sleep(3)
-    cpu, done, first, started = program.cpu_seconds(), scrapes(), [one.count() for one in ours], time.monotonic()
+    cpu, done, first, started = program.cpu_seconds(), scrapes(), ours.count(), time.monotonic()
     time.sleep(seconds)
     elapsed = time.monotonic() - started
     used, made = program.cpu_seconds() - cpu - idle * elapsed, scrapes() - done
-    return [one.count().mean_ms(since) for one, since in zip(ours, first, strict=True)], 1000 * used / made
+    found = ours.count().mean_ms(first), 1000 * used / made
+    ours.close()
+    return found
 
 
 def idle_share(peer: Peer, folder: Path, nginx: Nginx, seconds: float = 5.0) -> float:
@@ -308,11 +295,8 @@ def idle_share(peer: Peer, folder: Path, nginx: Nginx, seconds: float = 5.0) -> 
         return (program.cpu_seconds() - before) / seconds
 
 
-# label -> what is asked of a reading, and seconds between two ticks; the first is the one that has a budget
-CYCLES: Mapping[str, tuple[Asking, float]] = {
-    **{asking.value: (asking, 0.0) for asking in Asking},
-    f"{Asking.SCRAPED.value}, at 20 ms": (Asking.SCRAPED, PACE_SECONDS),
-}
+# label -> seconds between two ticks; the first is the one that has a budget
+CYCLES: Mapping[str, float] = {SCRAPED: 0.0, f"{SCRAPED}, at 20 ms": PACE_SECONDS}
 
 
 def measure_peers(folder: Path, nginx: Nginx, seconds: float) -> dict[str, float]:
@@ -328,14 +312,13 @@ def measure_peers(folder: Path, nginx: Nginx, seconds: float) -> dict[str, float
             idle, port = idle_share(peer, folder, nginx), free_port()
             with peer.start(folder, nginx, scrape_config((nginx.address,), "20ms"), port) as program:
                 scrapes = partial(metric, f"http://127.0.0.1:{port}/metrics", peer.counter)
-                for label, (asking, pace) in CYCLES.items():
-                    if peer is not VMAGENT and label != Asking.SCRAPED.value:
+                for label, pace in CYCLES.items():
+                    if peer is not VMAGENT and label != SCRAPED:
                         continue
                     ours = OurCycle(
-                        make_target(nginx.url, "/ours"), nginx.place("ours"), moving_pages, asking, pace_seconds=pace
+                        make_target(nginx.url, "/ours"), nginx.place("ours"), moving_pages, pace_seconds=pace
                     )
-                    (each,), theirs = side_by_side((ours,), program, scrapes, seconds, idle)
-                    ours.close()
+                    each, theirs = side_by_side(ours, program, scrapes, seconds, idle)
                     found.setdefault(peer.name, theirs)
                     found[f"{peer.name}: {label}"] = each / theirs
                     if peer is VMAGENT:
@@ -357,7 +340,7 @@ def measure_stages(nginx: Nginx, seconds: float) -> list[tuple[str, float]]:
     """CPU milliseconds a tick of each stage of the cycle that is scraped, the page's as its share of every third tick. Telling them
     apart adds to each."""
     say(f"measuring our stages, {seconds:.0f} s …")
-    one = OurCycle(make_target(nginx.url, "/stages"), nginx.place("stages"), moving_pages, Asking.SCRAPED, stages=True)
+    one = OurCycle(make_target(nginx.url, "/stages"), nginx.place("stages"), moving_pages, stages=True)
     before = one.count()
     time.sleep(seconds)
     after = one.count()
@@ -382,27 +365,18 @@ def move_large(name: str) -> Iterator[bytes]:
 
 def measure_large(
     folder: Path, nginx: Nginx, pages: Callable[[], Iterator[bytes]], seconds: float
-) -> tuple[list[float], float]:
-    """Ours, the model known, by what is asked of it, and vmagent's."""
+) -> tuple[float, float]:
+    """Ours, the model known, and vmagent's."""
     model = ModelSettings(name="Qwen3-30B-A3B")
-    idle = idle_share(VMAGENT, folder, nginx)
-    ours = [
-        OurCycle(
-            Target("bench", nginx.url, metrics_path=f"/{asking.name}", model=model, gpu_model="H100 SXM", gpu_count=8),
-            nginx.place(asking.name), pages, asking, roofline=False,
-        )
-        for asking in Asking
-    ]  # fmt: skip
-    port = free_port()
+    target = Target("bench", nginx.url, metrics_path="/ours", model=model, gpu_model="H100 SXM", gpu_count=8)
+    idle, port = idle_share(VMAGENT, folder, nginx), free_port()
+    ours = OurCycle(target, nginx.place("ours"), pages, roofline=False)
     with (
         show_pages(nginx, pages(), count=200),
         VMAGENT.start(folder, nginx, scrape_config((nginx.address,), "20ms"), port) as program,
     ):
         scrapes = partial(metric, f"http://127.0.0.1:{port}/metrics", VMAGENT.counter)
-        found = side_by_side(ours, program, scrapes, seconds, idle)
-    for one in ours:
-        one.close()
-    return found
+        return side_by_side(ours, program, scrapes, seconds, idle)
 
 
 def measure_daemon(folder: Path, nginx: Nginx, nvml: Mapping[str, str] | None = None) -> tuple[float, float]:
@@ -469,7 +443,7 @@ def measure_usual(arguments: argparse.Namespace) -> dict[str, Any]:
     rows = []
     for key in runs[0] if runs else ():
         values, ratio = [run[key] for run in runs], ":" in key
-        budget = "at most 1 x" if key == f"vmagent: {Asking.SCRAPED.value}" else ""
+        budget = "at most 1 x" if key == f"vmagent: {SCRAPED}" else ""
         rows.append((f"ours / {key}" if ratio else f"CPU, {key}", spread(values, "x" if ratio else "ms"), budget))
     rows += [(f"stage: {label}", f"{each:.3f} ms", "") for label, each in stages]
     rows += [
@@ -496,11 +470,11 @@ def measure_pages(seconds: float) -> list[dict[str, Any]]:
             with nginx.program:
                 say(f"measuring {name}, about {seconds + 30:.0f} s …")
                 ours, theirs = measure_large(Path(folder), nginx, pages, seconds)
-        figures = [cell for one in ours for cell in (f"{one:.2f} ms", f"{one / theirs:.2f} x")]
-        rows.append((name, f"{len(body) / 1000:.0f} KB", f"{theirs:.2f} ms", *figures))
-        by_asking = {asking.name: one for asking, one in zip(Asking, ours, strict=True)}
-        found.append({"page": name, "bytes": len(body), "vmagent_ms": theirs, "ours_ms": by_asking})
-    print_table(("page", "size", "vmagent", "scraped", "ours is, at most 0.6 x", "everything", "ours is"), rows)
+        rows.append(
+            (name, f"{len(body) / 1000:.0f} KB", f"{theirs:.2f} ms", f"{ours:.2f} ms", f"{ours / theirs:.2f} x")
+        )
+        found.append({"page": name, "bytes": len(body), "vmagent_ms": theirs, "ours_ms": ours})
+    print_table(("page", "size", "vmagent", "scraped", "ours is, at most 0.6 x"), rows)
     return found
 
 

@@ -158,7 +158,6 @@ def note(text: str) -> None:
 
 
 def lay_out(database: VictoriaMetrics, names: Iterable[str], size: Size, since: float) -> Iterator[str]:
-    """OpenMetrics text of all replicas."""
     for row in database.rows(f'{{__name__=~"{"|".join(sorted(names))}"}}'):
         made = json.loads(row)
         labels = made["metric"]
@@ -184,7 +183,6 @@ def make_data(size: Size, folder: Path, names: Iterable[str]) -> None:
 
 
 def measure(size: Size, documents: Sequence[Document], kept: Path | None, shown: int) -> None:
-    """Opens each board once, and prints a table of them and the dearest queries."""
     names = {name for document in documents for name in NAME.findall(json.dumps(document))}
     with tempfile.TemporaryDirectory(prefix="bench-dashboards-") as own:
         folder = kept / size.name.replace(" ", "") if kept is not None else Path(own)

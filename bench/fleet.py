@@ -40,8 +40,6 @@ Asked = Mapping[str, Mapping[str, list[float]]]
 
 @dataclass(frozen=True)
 class Span:
-    """What happened in some seconds."""
-
     # Unix seconds of its begin and its end
     begin: float
     end: float

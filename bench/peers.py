@@ -118,21 +118,17 @@ class Program:
 
     def resident_bytes(self) -> int:
         """With all of what it shares with other processes."""
-        return self._find_bytes("status", "VmRSS")
+        return self._find_bytes("VmRSS")
 
     def peak_resident_bytes(self) -> int:
         """The most that it was so far."""
-        return self._find_bytes("status", "VmHWM")
+        return self._find_bytes("VmHWM")
 
-    def proportional_bytes(self) -> int:
-        """With its part of what it shares with other processes: the same program elsewhere on the machine makes it less."""
-        return self._find_bytes("smaps_rollup", "Pss")
-
-    def _find_bytes(self, file: str, name: str) -> int:
-        for line in Path(f"/proc/{self.process.pid}/{file}").read_text().splitlines():
+    def _find_bytes(self, name: str) -> int:
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
-        raise SystemExit(f"{name} is missing from /proc/PID/{file}")
+        raise SystemExit(f"{name} is missing from /proc/PID/status")
 
 
 class Nginx:
@@ -172,7 +168,6 @@ class Nginx:
         return self._page.with_name(name)
 
     def show(self, page: bytes) -> None:
-        """Another page from the next request on."""
         fresh = self._page.with_suffix(".new")
         fresh.write_bytes(page)
         fresh.replace(self._page)
@@ -257,8 +252,6 @@ def configure_collector(scrape: dict[str, Any], write_url: str, port: int) -> di
 
 @dataclass(frozen=True)
 class Peer:
-    """A program that scrapes, and how it is started."""
-
     name: str
     program: str
     # its words, with {config} and {folder} of its own, {port} of its own metrics, {write}, which takes remote writes, and what is scraped:

@@ -27,8 +27,6 @@ _FIELD_LEFT, _FIELD_RIGHT, _FIELD_HEIGHT, _LEGEND = 44.0, WIDTH - 20.0, 160.0, 1
 
 @dataclass(frozen=True)
 class Line:
-    """One program's costs."""
-
     label: str
     # class of the style: ours, ours-scraped or peer
     kind: str
@@ -145,12 +143,10 @@ def _mark_decades(least: float, most: float) -> list[float]:
 
 
 def write_picture(chart: Chart, path: Path) -> None:
-    """The chart as a file of its own."""
     path.write_text(render_picture(chart), encoding="utf-8")
 
 
 def render_picture(chart: Chart) -> str:
-    """What such a file holds."""
     template = make_environment().from_string('{% from "parts.html" import chart with context %}{{ chart(drawn) }}')
     head, end, shapes = template.render(drawn=chart).strip().partition(">")
     return f'{head} xmlns="http://www.w3.org/2000/svg" width="{2 * WIDTH}"{end}{_STYLE}{shapes}\n'

@@ -71,7 +71,6 @@ class Fleet:
             self.tick()
 
     def tick(self) -> None:
-        """Every target reads the next page."""
         self._server.show({"/metrics": next(self._pages)})
         self.now += INTERVAL_SECONDS
         for one in self._hosted:
@@ -103,14 +102,13 @@ def _timed(compressions: list[float]) -> Iterator[None]:
 
 
 def measure_cpu(do: Callable[[], object]) -> float:
-    """CPU milliseconds of the thread while `do` runs."""
+    """CPU milliseconds of the thread."""
     started = time.thread_time()
     do()
     return _MILLI * (time.thread_time() - started)
 
 
 def measure_pages(count: int, rounds: int) -> Costs:
-    """The costs of so many pages of so many targets."""
     costs, compressions = Costs(), list[float]()
     with Replica({"/metrics": b""}) as server:
         fleet = Fleet(server, count)

@@ -6,8 +6,8 @@
 - all 2,000 pods at 15 s, as one exporter without shards, whose page is read only once, at the end.
 
 The servers answer with a recorded page that moves, each daemon but the last is scraped every 15 s as by Prometheus, and all five run at
-a time. API server: bench/stand_in.py. Memory does not depend on how busy the machine is. What other processes share makes PSS less and
-RSS not. A real driver keeps more than the tests' NVML: what was measured of it is added in a column of its own.
+a time. API server: bench/stand_in.py. Memory does not depend on how busy the machine is. A real driver
+keeps more than the tests' NVML: what was measured of it is added in a column of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class Size:
     """Of one daemon at the end. Bytes."""
 
     resident: int
-    proportional: int
     resident_after_page: int
     up: int  # targets that were read last
     linked: int  # GPUs of which it is known whose they are
@@ -90,7 +89,7 @@ def wait_for_targets(url: str, targets: int) -> None:
 
 
 def measure_sizes(folder: Path, pods: int, seconds: float, *, fleet: bool) -> dict[str, Size]:
-    """One run of all of them. `fleet`: also of the one with all pods."""
+    """`fleet`: also of the one with all pods."""
     pages = moving_pages()
     with ExitStack() as stack:
         nginx = Nginx(next(pages), folder, everywhere=True)
@@ -101,14 +100,15 @@ def measure_sizes(folder: Path, pods: int, seconds: float, *, fleet: bool) -> di
             kubelet.give(NAMESPACE, name_pod(number), "vllm", ids=[StubState.uuid(number)])
         rows = configure(nginx, kubeconfig, kubelet.path, pods)
         scraped = [*rows][:-1]
+        if not fleet:
+            rows = {label: rows[label] for label in scraped}
         daemons: dict[str, tuple[Program, str]] = {}
         for number, (label, (config, _, gpus)) in enumerate(rows.items()):
-            if fleet or label in scraped:
-                own = folder / str(number)
-                own.mkdir()
-                environment = {**build_nvml(own, gpus), "NODE_NAME": name_node(0)}
-                daemon, port = start_exporter(own, config, environment=environment)
-                daemons[label] = stack.enter_context(daemon), f"http://127.0.0.1:{port}/metrics"
+            own = folder / str(number)
+            own.mkdir()
+            environment = {**build_nvml(own, gpus), "NODE_NAME": name_node(0)}
+            daemon, port = start_exporter(own, config, environment=environment)
+            daemons[label] = stack.enter_context(daemon), f"http://127.0.0.1:{port}/metrics"
         for label in scraped:
             wait_for_targets(daemons[label][1], rows[label][1])
 
@@ -122,15 +122,13 @@ def measure_sizes(folder: Path, pods: int, seconds: float, *, fleet: bool) -> di
             time.sleep(seconds)
         sizes = {}
         for label, (program, url) in daemons.items():
-            resident, proportional = program.resident_bytes(), program.proportional_bytes()
+            resident = program.resident_bytes()
             page = ""
             with suppress(OSError):
                 page = fetch(url, PAGE_SECONDS)
             lines = [line for line in page.splitlines() if line.startswith("llm_serving_target_up{")]
             up = sum(line.split("} ")[1].startswith("1") for line in lines)
-            sizes[label] = Size(
-                resident, proportional, program.resident_bytes(), up, page.count("llm_serving_gpu_target_info{")
-            )
+            sizes[label] = Size(resident, program.resident_bytes(), up, page.count("llm_serving_gpu_target_info{"))
         return sizes
 
 
@@ -149,17 +147,17 @@ def main() -> None:
             what = Path(name), arguments.pods, arguments.seconds
             for label, size in measure_sizes(*what, fleet=not arguments.no_fleet).items():
                 found.setdefault(label, []).append(size)
-    heads = f"median of {arguments.runs}", "RSS", "RSS on a real driver", "PSS", "RSS after one more page", "up", "GPUs"
+    heads = f"median of {arguments.runs}", "RSS", "RSS on a real driver", "RSS after one more page", "up", "GPUs"
     rows = []
     for label, sizes in found.items():
         driver = 0 if "no NVML" in label else DRIVER_RESIDENT_BYTES
         on_driver = f"{(statistics.median(size.resident for size in sizes) + driver) / 1e6:.1f} MB"
-        resident, proportional, after = (
+        resident, after = (
             spread([getattr(size, name) / 1e6 for size in sizes], "MB", 1)
-            for name in ("resident", "proportional", "resident_after_page")
+            for name in ("resident", "resident_after_page")
         )
         least = (str(min(getattr(size, name) for size in sizes)) for name in ("up", "linked"))
-        rows.append((label, resident, on_driver, proportional, after, *least))
+        rows.append((label, resident, on_driver, after, *least))
     print_table(heads, rows)
     say("up: targets that were read; GPUs: those of which it is known whose they are.")
 

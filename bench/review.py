@@ -47,8 +47,6 @@ _GAUGES: dict[str, tuple[Labels, float]] = {
 
 
 class StandIn(Prometheus):
-    """Answers what the review asks."""
-
     def __init__(self, targets: int) -> None:
         super().__init__(JsonApi(Access("Prometheus", "http://127.0.0.1:9", "--prometheus.url"), 1.0))
         self.cpu_seconds = 0.0  # of its answers

@@ -46,18 +46,9 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True)
-class Template:
-    """One series of the simulated fleet, with its name among its labels."""
-
-    labels: dict[str, str]
-    shape: Shape
-
-
-@dataclass(frozen=True)
 class Fleet:
-    """What is laid side by side."""
-
-    templates: tuple[Template, ...]
+    # series of the simulated fleet, each with its name among its labels
+    templates: tuple[tuple[dict[str, str], Shape], ...]
     targets: int  # of one copy
 
     def copies(self, targets: int) -> int:
@@ -65,16 +56,15 @@ class Fleet:
         return math.ceil(targets / (self.targets * _COPIES_A_MODEL))
 
     def targets_of(self, models: int) -> int:
-        """How many targets so many copies have."""
         return self.targets * models * _COPIES_A_MODEL
 
     def series(self, models: int) -> list[Series]:
         """All of them, each once."""
         found: dict[tuple[tuple[str, str], ...], Series] = {}
-        for template in self.templates:
-            for labels in _copied(template.labels, models):
+        for template, shape in self.templates:
+            for labels in _copied(template, models):
                 own = tuple(sorted(labels.items()))
-                found.setdefault(own, Series(own, template.shape))
+                found.setdefault(own, Series(own, shape))
         return list(found.values())
 
 
@@ -102,8 +92,8 @@ def simulate(groups: Iterable[Group], interval_ms: int, folder: Path) -> Fleet:
             own_ms = recorded.get(name, interval_ms)
             key = own_ms, tuple(values)
             shape = shapes.get(key) or shapes.setdefault(key, Shape(list(_between(values, own_ms)), own_ms))
-            templates.append(Template(made["metric"], shape))
-    targets = {one.labels["target"] for one in templates if one.labels["__name__"] == "llm_serving_target_info"}
+            templates.append((made["metric"], shape))
+    targets = {labels["target"] for labels, _ in templates if labels["__name__"] == "llm_serving_target_info"}
     return Fleet(tuple(templates), len(targets))
 
 
@@ -223,13 +213,11 @@ class Evaluator(PrometheusServer):
 
 
 def fixed_series(interval_ms: int) -> list[Series]:
-    """What the fixed query reads: as much of it at every size."""
     shape = Shape([float(17 * number) for number in range(2 * 3_600_000 // interval_ms)], interval_ms)
     return [Series((("__name__", "bench_fixed"), ("n", str(number))), shape) for number in range(_FIXED_SERIES)]
 
 
 def measure(fleet: Fleet, groups: Sequence[Group], interval_ms: int, targets: int, hours: int) -> Result:
-    """Writes the history of so many targets and asks every rule."""
     models = fleet.copies(targets)
     end_ms = end_before(int(time.time() * 1000))
     with tempfile.TemporaryDirectory(prefix="bench-rules-") as name:
@@ -271,7 +259,6 @@ MOST_A_ROUND, MOST_A_GROUP, MOST_SAMPLES = 4.0, 2.0, 10_000_000
 
 
 def report(result: Result, shown: int) -> None:
-    """A table of the groups and rules that cost most of a round."""
     total, fixed = result.round_cpu_seconds, result.fixed_cpu_seconds
     spent = f"{total:.2f} CPU s a round of {result.interval_seconds:g} s, {total / fixed:.1f} x the fixed query"
     say(f"\n{result.targets} targets, {result.hours} h: {spent} ({fixed:.3f} s)")

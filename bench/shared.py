@@ -98,13 +98,11 @@ def describe_high(values: Sequence[float], unit: str, digits: int) -> str:
 
 
 def spread(values: Sequence[float], unit: str, digits: int = 2) -> str:
-    """The median of runs, from the least to the most."""
     middle = f"{statistics.median(values):.{digits}f} {unit}"
     return middle if len(values) < 2 else f"{middle} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def write_table(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    """Lines of Markdown, each as soon as its row is there."""
     yield f"| {' | '.join(heads)} |"
     yield "|" + "---|" * len(heads)
     for row in rows:

@@ -31,7 +31,6 @@ def ask_for_help(command: list[str], environment: dict[str, str]) -> float:
 
 
 def start_until_shown(command: list[str], environment: dict[str, str], config: Path) -> float:
-    """Until /metrics says that the target is up."""
     port = free_port()
     words = ["--config.file", str(config), f"--web.listen-address=127.0.0.1:{port}"]
     began = time.perf_counter()

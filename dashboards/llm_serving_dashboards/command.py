@@ -15,7 +15,7 @@ from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import read_settings
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.grafana.document import format_json
-from llm_serving_exporter.settings.flags import CommandParser
+from llm_serving_exporter.settings.flags import CommandParser, add_rows
 from llm_serving_exporter.terminal import print_message, run_command
 
 # --- The files that Grafana reads at its start: where the dashboards are, and which Prometheus they query
@@ -141,34 +141,16 @@ def _parse_url(text: str) -> str:
 
 def _parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser("dashboards", description=_DESCRIPTION, epilog=_EPILOG)
-    parser.add_argument("--output-dir", metavar="DIR", required=True, help="write files there")
-    parser.add_argument(
-        "--config.file",
-        dest="config_file",
-        metavar="FILE",
-        help="settings of the rules (YAML); what it leaves out has its default",
-    )
-    parser.add_argument(
-        "--format",
-        choices=("json", "configmap"),
-        default="json",
-        help="files for Grafana's provisioning, or ConfigMaps for its sidecar",
-    )
-    parser.add_argument(
-        "--label",
-        action="append",
-        type=name_value,
-        default=[],
-        metavar="NAME=VALUE",
-        help="on the ConfigMaps, beside the sidecar's grafana_dashboard",
-    )
-    parser.add_argument("--namespace", type=namespace_name, metavar="NAME", help="of the ConfigMaps")
-    parser.add_argument(
-        "--datasource-url",
-        metavar="URL",
-        type=_parse_url,
-        help="of Prometheus: a ConfigMap for a data source too, where Grafana has none yet",
-    )
+    add_rows(parser, (
+        ("--output-dir", "DIR", "write files there", {"required": True}),
+        ("--config.file", "FILE", "settings of the rules (YAML); what it leaves out has its default", {"dest": "config_file"}),
+        ("--format", None, "files for Grafana's provisioning, or ConfigMaps for its sidecar",
+         {"choices": ("json", "configmap"), "default": "json"}),
+        ("--label", "NAME=VALUE", "on the ConfigMaps, beside the sidecar's grafana_dashboard",
+         {"action": "append", "type": name_value, "default": []}),
+        ("--namespace", "NAME", "of the ConfigMaps", {"type": namespace_name}),
+        ("--datasource-url", "URL", "of Prometheus: a ConfigMap for a data source too, where Grafana has none yet", {"type": _parse_url}),
+    ))  # fmt: skip
     arguments = parser.parse_args(argv)
     if arguments.format != "configmap" and (arguments.label or arguments.namespace or arguments.datasource_url):
         parser.error("--label, --namespace and --datasource-url are of ConfigMaps: add --format configmap")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from llm_serving_alerts.alerting.gpu import FATAL_XIDS
 from llm_serving_alerts.declare import CHOICES
 from llm_serving_alerts.promql import one_of
-from llm_serving_alerts.records.bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, POWER_LIMIT, SM, TENSOR
+from llm_serving_alerts.records.bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, POWER_LIMIT, SM, TENSOR, Figure
 from llm_serving_alerts.records.identity import KNOWN_GPUS
 from llm_serving_alerts.rules import ALERT_PREFIX, Check, Severity
 from llm_serving_dashboards.firing import (
@@ -61,7 +61,7 @@ def build_board(board: BoardBuilder) -> Board:
         (
             Row("", (make_firing(board, Check.GPU.dashboard),)),
             Row("Health", (*_make_fault_panels(board), *_make_health_panels(board))),
-            Row("Work", _make_work_panels(board), may_be_empty="no GPU reports it"),
+            Row("Work", tuple(_make_work_panel(board, *row) for row in _WORK), may_be_empty="no GPU reports it"),
             Row("Power, heat and clocks", _make_power_panels(board), may_be_empty="no GPU reports it"),
             Row("Links", _make_link_panels(board)),
             Row("All GPUs", (_make_list(board),)),
@@ -182,43 +182,22 @@ def _make_health_panels(board: BoardBuilder) -> tuple[Panel, ...]:
     )
 
 
-def _make_work_panels(board: BoardBuilder) -> tuple[Panel, ...]:
-    modern, no_gpm = Look(Unit.RATIO, worst=Worst.LOWEST, width=8, maximum=1), "these GPUs have no GPM counters"
-    return (
-        board.gpu_band(
-            "Memory bandwidth",
-            "Memory traffic over the theoretical peak (GPM: Hopper and newer). This is the distance to the bandwidth ceiling; the share of busy time is not.",
-            modern,
-            DRAM,
-            may_be_empty=no_gpm,
-        ),
-        board.gpu_band(
-            "Tensor core activity",
-            "Share of time in which the tensor cores were active (GPM: Hopper and newer).",
-            modern,
-            TENSOR,
-            may_be_empty=no_gpm,
-        ),
-        board.gpu_band(
-            "SM activity",
-            "Share of time in which the streaming multiprocessors (SM) were active (GPM: Hopper and newer).",
-            modern,
-            SM,
-            may_be_empty=no_gpm,
-        ),
-        board.gpu_band(
-            "Share of busy time",
-            "Share of time in which any kernel ran. 100 % does not mean that the GPU was fully used.",
-            Look(Unit.RATIO, worst=Worst.LOWEST, maximum=1),
-            BUSY,
-        ),
-        board.gpu_band(
-            "Memory in use",
-            "Share of GPU memory in use. Engines allocate their share at start, so a high value is normal. A value that keeps rising is not.",
-            Look(Unit.RATIO, maximum=1),
-            MEMORY,
-        ),
-    )
+_GPM, _NO_GPM = Look(Unit.RATIO, worst=Worst.LOWEST, width=8, maximum=1), "these GPUs have no GPM counters"
+# title, what it is, look, figure, why there may be none
+_WORK: tuple[tuple[str, str, Look, Figure, str], ...] = (
+    ("Memory bandwidth", "Memory traffic over the theoretical peak (GPM: Hopper and newer). This is the distance to the bandwidth ceiling; the share of busy time is not.",
+     _GPM, DRAM, _NO_GPM),
+    ("Tensor core activity", "Share of time in which the tensor cores were active (GPM: Hopper and newer).", _GPM, TENSOR, _NO_GPM),
+    ("SM activity", "Share of time in which the streaming multiprocessors (SM) were active (GPM: Hopper and newer).", _GPM, SM, _NO_GPM),
+    ("Share of busy time", "Share of time in which any kernel ran. 100 % does not mean that the GPU was fully used.",
+     Look(Unit.RATIO, worst=Worst.LOWEST, maximum=1), BUSY, ""),
+    ("Memory in use", "Share of GPU memory in use. Engines allocate their share at start, so a high value is normal. A value that keeps rising is not.",
+     Look(Unit.RATIO, maximum=1), MEMORY, ""),
+)  # fmt: skip
+
+
+def _make_work_panel(board: BoardBuilder, title: str, about: str, look: Look, figure: Figure, empty: str) -> Panel:
+    return board.gpu_band(title, about, look, figure, may_be_empty=empty)
 
 
 def _make_power_panels(board: BoardBuilder) -> tuple[Panel, ...]:

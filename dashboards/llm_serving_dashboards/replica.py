@@ -270,7 +270,7 @@ def build_board(board: BoardBuilder) -> Board:
         (
             Row("", (make_firing(board, REPLICA_UID),)),
             Row("Now", _make_now_panels(board)),
-            Row("Compared with its peers", (*_make_ceiling_panels(board), *_make_work_panels(board))),
+            Row("Compared with its peers", tuple(_compare(board, *row) for row in _COMPARED)),
             Row("Its engines", make_engine_panels(board), may_be_empty="its model's size or its GPU is not known"),
             Row("Long contexts and GPUs", make_gpu_panels(board)),
             Row("Cost, restarts and signals", make_trust_panels(board)),
@@ -380,55 +380,24 @@ def _number_after(states: str) -> str:
     return f"({states}) + {_AFTER}"
 
 
-def _make_work_panels(board: BoardBuilder) -> tuple[Panel, ...]:
-    return (
-        _compare(
-            board,
-            "Prefill tokens/s",
-            "Prompt tokens that it computed, over 5m.",
-            Unit.TOKENS_PER_SECOND,
-            TOKENS,
-            phase="prefill",
-        ),
-        _compare(
-            board,
-            "Decode tokens/s",
-            "Tokens that it generated, over 5m.",
-            Unit.TOKENS_PER_SECOND,
-            TOKENS,
-            phase="decode",
-        ),
-        _compare(board, "Running requests", "Requests in its batch.", Unit.COUNT, RUNNING),
-        _compare(board, "Waiting requests", "Requests in its queue.", Unit.COUNT, WAITING),
-        _compare(board, "Batch size", "Decoding sequences per step over the exporter's window.", Unit.COUNT, BATCH),
-        _compare(board, "KV cache usage", "Of its fullest engine.", Unit.RATIO, KV_USAGE),
-        _compare(
-            board, "Mean context of a running request", "KV cache tokens per running request.", Unit.TOKENS, CONTEXT
-        ),
-    )
+# title, what it is, unit, figure, values of the figure's own labels
+_COMPARED: tuple[tuple[str, str, Unit, Figure, dict[str, str]], ...] = (
+    ("First tokens, p99", "Over the exporter's window.", Unit.SECONDS, LATENCY, {"latency": "ttft"}),
+    ("Between tokens, p99", "Over the exporter's window.", Unit.SECONDS, LATENCY, {"latency": "itl"}),
+    ("Bandwidth ceiling ratio (MBU)", "From the best source that is not suspect.", Unit.RATIO, BANDWIDTH, {}),
+    ("Compute ceiling ratio (MFU)", "FLOPs over the dense tensor peak.", Unit.RATIO, COMPUTE, {}),
+    ("Decode ceiling ratio", "Decode steps over what its hardware allows at the present batch and context.", Unit.RATIO, DECODE, {}),
+    ("Prefill tokens/s", "Prompt tokens that it computed, over 5m.", Unit.TOKENS_PER_SECOND, TOKENS, {"phase": "prefill"}),
+    ("Decode tokens/s", "Tokens that it generated, over 5m.", Unit.TOKENS_PER_SECOND, TOKENS, {"phase": "decode"}),
+    ("Running requests", "Requests in its batch.", Unit.COUNT, RUNNING, {}),
+    ("Waiting requests", "Requests in its queue.", Unit.COUNT, WAITING, {}),
+    ("Batch size", "Decoding sequences per step over the exporter's window.", Unit.COUNT, BATCH, {}),
+    ("KV cache usage", "Of its fullest engine.", Unit.RATIO, KV_USAGE, {}),
+    ("Mean context of a running request", "KV cache tokens per running request.", Unit.TOKENS, CONTEXT, {}),
+)  # fmt: skip
 
 
-def _make_ceiling_panels(board: BoardBuilder) -> tuple[Panel, ...]:
-    return (
-        _compare(board, "First tokens, p99", "Over the exporter's window.", Unit.SECONDS, LATENCY, latency="ttft"),
-        _compare(board, "Between tokens, p99", "Over the exporter's window.", Unit.SECONDS, LATENCY, latency="itl"),
-        _compare(
-            board, "Bandwidth ceiling ratio (MBU)", "From the best source that is not suspect.", Unit.RATIO, BANDWIDTH
-        ),
-        _compare(board, "Compute ceiling ratio (MFU)", "FLOPs over the dense tensor peak.", Unit.RATIO, COMPUTE),
-        _compare(
-            board,
-            "Decode ceiling ratio",
-            "Decode steps over what its hardware allows at the present batch and context.",
-            Unit.RATIO,
-            DECODE,
-        ),
-    )
-
-
-def _compare(
-    board: BoardBuilder, title: str, about: str, unit: Unit, figure: Figure, width: int = 6, **equal: str
-) -> Panel:
+def _compare(board: BoardBuilder, title: str, about: str, unit: Unit, figure: Figure, equal: dict[str, str]) -> Panel:
     """The replica's own line in front of its peers: a grey line each, and from four replicas on the band from p10 to p90."""
     everybody = board.drop_choice("target")
     alone = f'model_name=~"${_ITS_MODEL}"'
@@ -442,7 +411,7 @@ def _compare(
     return board.time_series(
         title,
         f"{about} Grey: its peers, one line each where there are up to {MOST_PEERS}, and the band from p10 to p90 of all.",
-        Look(unit, width=width, height=7),
+        Look(unit, width=6, height=7),
         Query(board.hide_while("many_peers", f"{siblings} > {MOST_PEERS}", peers), f"peer {TARGET}", draw=Draw.BEHIND),
         Query(upper, "p90 of all", draw=Draw.TOP_EDGE),
         Query(lower, "p10 of all", draw=Draw.BOTTOM_EDGE),

@@ -28,8 +28,6 @@ from llm_serving_dashboards.panels import (
 )
 from llm_serving_dashboards.queries import QueryBuilder
 
-# --- What several dashboards share: verdicts of checks, thresholds of alerts, legends, colours of series, and short ways to make a panel.
-
 # beside those of the record
 UNKNOWN, DEAD = 3.0, 4.0
 VERDICTS = (
@@ -85,7 +83,7 @@ REPLICA = f"{{{{model_name}}}} {TARGET}"
 ENGINE = f"{REPLICA} engine {{{{engine}}}}"
 
 
-# --- What limits the throughput of models: the panel over time, and its state now.
+# --- What limits the throughput of models.
 
 # in the order of docs/limiter.md
 LIMITERS = (
@@ -112,12 +110,7 @@ _FIRST_TO_REPAIR = _CODES["attention"]
 # more than there are limiters
 _PLACES = 100
 
-
-# --- What engines and the front doors before them both tell of, taken once.
-
-
-# --- How replicas and models compare, in lines that can be counted whatever their number: median, the band from p10 to p90, and the worst
-# few by name.
+# --- How replicas and models compare.
 
 _LOWEST, _HIGHEST = EDGES
 # of replicas, or of more models than can be drawn one by one
@@ -130,6 +123,9 @@ _OF_MODELS = f" With more than {MOST_CHOSEN} models chosen{{what}}: a band from 
 # of one node
 MOST_GPUS = 8
 _KIND, GPU = "{{gpu_name}}", "{{node}} {{gpu}}"
+
+
+# --- The builder of a dashboard
 
 
 class BoardBuilder(QueryBuilder):
@@ -198,6 +194,8 @@ class BoardBuilder(QueryBuilder):
             "min", self.select_alerts("ALERTS_FOR_STATE", f'alertname="{ALERT_PREFIX}{alert}"'), *level
         )
 
+    # --- what limits the throughput of models: the panel over time, and its state now
+
     def find_limiter(self) -> str:
         """PromQL of what limits most replicas of each model, as its place in LIMITERS."""
         return self._find_most(self.select("model:llm_serving_limiter:count"), "model_name", "role")
@@ -227,6 +225,8 @@ class BoardBuilder(QueryBuilder):
             may_be_empty="no exporter reports a limiter",
         )
 
+    # --- what engines and the front doors before them both tell of, taken once
+
     def engines_first(self, record: str, **equal: str) -> str:
         """A model's record by role: of a front door only where no engine behind it is read."""
         engines, front = (self.select(record, matcher, **equal) for matcher in ('role!="frontend"', 'role="frontend"'))
@@ -249,11 +249,14 @@ class BoardBuilder(QueryBuilder):
         one = self.aggregate("max", self.select(clock), "model_name", "role", "clock")
         return f"{series} * {self.match_on('model_name', 'role')} group_left (clock) {one}"
 
-    def band(self, title: str, about: str, look: Look, figure: Figure, may_be_empty: str = "", **equal: str) -> Panel:
+    # --- how replicas and models compare, in lines that can be counted whatever their number: median, the band from p10 to p90, and the
+    # worst few by name
+
+    def band(self, title: str, about: str, look: Look, figure: Figure, **equal: str) -> Panel:
         """A graph of a figure that each replica has. `equal`: values of the figure's own labels."""
         shown = self.list_band_queries(figure, look.worst, equal)
         about += _SHOWN.format(worst=look.worst.value)
-        return self.time_series(title, about, look, *shown, may_be_empty=may_be_empty)
+        return self.time_series(title, about, look, *shown)
 
     def list_band_queries(self, figure: Figure, worst: Worst, equal: dict[str, str]) -> tuple[Query, ...]:
         """Both edges, the median, and the worst few. Of few replicas only their own lines: their median is one of them, or between two."""

@@ -106,9 +106,9 @@ def percent(value: float | None, digits: int = 1) -> str:
     return f"{rounded:.{digits}f} %".replace("-", "−")
 
 
-def signed_percent(value: float | None, digits: int = 1) -> str:
+def signed_percent(value: float | None) -> str:
     """0.08 -> "+8.0 %"; "0.0 %" for what rounds to zero."""
-    text = percent(value, digits)
+    text = percent(value)
     return f"+{text}" if text.strip("0. %") and text[0] not in (NOTHING, "−") else text
 
 

@@ -54,7 +54,7 @@ _WHOLE_CONTEXT = "has layers with a window keep the whole context: fewer sequenc
 _DENSE_COPIES = "has each GPU keep dense layers that others share: less fits than said here"
 _STATE_POOL = "says how much memory recurrent state has, and is not read: how many sequences run at once may differ"
 _OTHER_SPLIT = "splits the model over GPUs in parts that are not read: this is the answer for one GPU"
-_OWN_SIZES = dict.fromkeys(("--dp", "--ep", "--cp"), UNREAD)
+_OWN_SIZES = "--dp --ep --cp"
 _FORMAT = "changes how weights are kept, and is not read: say it with --dtype"
 _KV_FORMAT = "changes how the KV cache is kept, and is not read: say it with --kv-dtype"
 
@@ -64,10 +64,16 @@ def is_size_of_layout(name: str) -> bool:
     return _SPREADS.fullmatch(name) is not None
 
 
-def _limits(runtime: str) -> dict[str, str]:
-    """Flags of a runtime's table by which it is told how many requests run at once."""
-    flags = RUNTIMES[runtime].flags
-    return {} if flags is None else dict.fromkeys((*flags.batch_limit, *flags.bounds), SEQUENCES)
+def _flags(runtime: str, *, unread: str = "", **by_meaning: str) -> dict[str, str]:
+    """Flag -> what it says, of the flags that say each thing, and of those in the runtime's table by which it is told how many requests run
+    at once."""
+    table = RUNTIMES[runtime].flags
+    limits = () if table is None else (*table.batch_limit, *table.bounds)
+    return {**_turn(by_meaning), **dict.fromkeys(limits, SEQUENCES), **_turn({UNREAD: unread})}
+
+
+def _turn(flags_by_words: Mapping[str, str]) -> dict[str, str]:
+    return {flag: words for words, flags in flags_by_words.items() for flag in flags.split()}
 
 
 class Dialect(Struct, frozen=True):
@@ -139,21 +145,19 @@ def _spread_trtllm(sizes: Sizes) -> Parallel:
 DIALECTS = (
     Dialect(
         "vLLM", ("vllm", "aphrodite"),
-        {
-            "--tensor-parallel-size": "tensor", "-tp": "tensor", "--pipeline-parallel-size": "pipeline", "-pp": "pipeline",
-            "--data-parallel-size": "data", "-dp": "data", "--enable-expert-parallel": "expert_parallel", "-ep": "expert_parallel",
-            "--decode-context-parallel-size": "context", "-dcp": "context", "--model": "model", "--dtype": "dtype",
-            "--quantization": "quantization", "-q": "quantization", "--kv-cache-dtype": "kv_cache_dtype",
-            "--gpu-memory-utilization": SHARE, "--speculative-config": "drafting", "-sc": "drafting", "--spec-method": "algorithm",
-            "--spec-model": "algorithm", "--speculative-model": "algorithm", "--spec-tokens": "drafts",
-            "--num-speculative-tokens": "drafts", "--speculative-config.num-speculative-tokens": "drafts",
-            "--speculative-config.method": "algorithm", "--speculative-config.model": "algorithm", "--config": "file",
-            "--runner": "task", "--task": "task", "--convert": "task",
-            "--max-num-batched-tokens": STEP_TOKENS, "--max-model-len": CONTEXT_LIMIT,
-            "--mamba-ssm-cache-dtype": "state_dtype", "--mamba-cache-dtype": "state_dtype", **_limits("vllm"),
+        _flags(
+            "vllm",
+            tensor="--tensor-parallel-size -tp", pipeline="--pipeline-parallel-size -pp", data="--data-parallel-size -dp",
+            expert_parallel="--enable-expert-parallel -ep", context="--decode-context-parallel-size -dcp",
+            model="--model", dtype="--dtype", quantization="--quantization -q", kv_cache_dtype="--kv-cache-dtype",
+            memory_share="--gpu-memory-utilization", drafting="--speculative-config -sc",
+            algorithm="--spec-method --spec-model --speculative-model --speculative-config.method --speculative-config.model",
+            drafts="--spec-tokens --num-speculative-tokens --speculative-config.num-speculative-tokens",
+            file="--config", task="--runner --task --convert", step_tokens="--max-num-batched-tokens", context_limit="--max-model-len",
+            state_dtype="--mamba-ssm-cache-dtype --mamba-cache-dtype",
             # each adds GPUs that keep the same weights (config/parallel.py: world_size)
-            **dict.fromkeys(("--prefill-context-parallel-size", "-pcp"), UNREAD),
-        },
+            unread="--prefill-context-parallel-size -pcp",
+        ),
         "serve", _spread_vllm,
         own_layouts=_OWN_LAYOUTS,
         # each data-parallel rank has a scheduler; 256, or 1024 on GPUs of 70 GiB and more (engine/arg_utils.py, get_batch_defaults)
@@ -164,67 +168,62 @@ DIALECTS = (
         holds_longest=True,
         state_dtype="auto",
         switches={"--disable-hybrid-kv-cache-manager": _WHOLE_CONTEXT, "--disable-sliding-window": _OVERRIDES},
-        caveats={
-            "--cpu-offload-gb": _OFFLOADED, "--offload-group-size": _OFFLOADED, "--moe-cpu-budget-gb": _OFFLOADED,
-            "--kv-cache-memory-bytes": _KV_SIZE, "--num-gpu-blocks-override": _KV_SIZE, "--hf-overrides": _OVERRIDES,
-            "--num-redundant-experts": _COPIES, "--eplb-config.num-redundant-experts": _COPIES,
-        },
+        caveats=_turn({
+            _OFFLOADED: "--cpu-offload-gb --offload-group-size --moe-cpu-budget-gb",
+            _KV_SIZE: "--kv-cache-memory-bytes --num-gpu-blocks-override", _OVERRIDES: "--hf-overrides",
+            _COPIES: "--num-redundant-experts --eplb-config.num-redundant-experts",
+        }),
     ),
     Dialect(
         "SGLang", ("sglang",),
-        {
-            "--tp": "tensor", "--tp-size": "tensor", "--tensor-parallel-size": "tensor", "--pp-size": "pipeline", "--pp": "pipeline",
-            "--pipeline-parallel-size": "pipeline", "--dp": "data", "--dp-size": "data", "--data-parallel-size": "data",
-            "--ep": "expert", "--ep-size": "expert", "--expert-parallel-size": "expert", "--enable-dp-attention": "attention_dp",
-            "--dcp-size": "context", "--decode-context-parallel-size": "context",
-            "--model-path": "model", "--model": "model", "--dtype": "dtype", "--quantization": "quantization",
-            "--kv-cache-dtype": "kv_cache_dtype", "--mem-fraction-static": SHARE, "--speculative-algorithm": "algorithm",
-            "--speculative-num-steps": "draft_steps", "--speculative-eagle-topk": "draft_width",
-            "--speculative-num-draft-tokens": "checked", "--speculative-dflash-block-size": "checked",
-            "--speculative-dspark-block-size": "drafts", "--config": "file", "--context-length": CONTEXT_LIMIT,
-            "--mamba-ssm-dtype": "state_dtype", "--is-embedding": "pooling", **_limits("sglang"),
+        _flags(
+            "sglang",
+            tensor="--tp --tp-size --tensor-parallel-size", pipeline="--pp-size --pp --pipeline-parallel-size",
+            data="--dp --dp-size --data-parallel-size", expert="--ep --ep-size --expert-parallel-size",
+            attention_dp="--enable-dp-attention", context="--dcp-size --decode-context-parallel-size",
+            model="--model-path --model", dtype="--dtype", quantization="--quantization", kv_cache_dtype="--kv-cache-dtype",
+            memory_share="--mem-fraction-static",
+            algorithm="--speculative-algorithm", draft_steps="--speculative-num-steps", draft_width="--speculative-eagle-topk",
+            checked="--speculative-num-draft-tokens --speculative-dflash-block-size", drafts="--speculative-dspark-block-size",
+            file="--config", context_limit="--context-length", state_dtype="--mamba-ssm-dtype", pooling="--is-embedding",
             # parts of the tensor-parallel group that keep the same attention or the same experts
-            **dict.fromkeys(
-                ("--attn-cp-size", "--attention-context-parallel-size", "--moe-dp-size", "--moe-data-parallel-size", "--dwdp-size"), UNREAD
-            ),
-        },
+            unread="--attn-cp-size --attention-context-parallel-size --moe-dp-size --moe-data-parallel-size --dwdp-size",
+        ),
         "", _spread_group,
         own_layouts=_OWN_LAYOUTS,
         running=_run_sglang,
         switches={"--disable-hybrid-swa-memory": _WHOLE_CONTEXT},
-        caveats={
-            "--moe-dense-tp-size": _DENSE_COPIES, "--max-mamba-cache-size": _STATE_POOL, "--mamba-full-memory-ratio": _STATE_POOL,
-            "--cpu-offload-gb": _OFFLOADED, "--offload-group-size": _OFFLOADED, "--kt-num-gpu-experts": _OFFLOADED,
-            "--kt-weight-path": _OFFLOADED, "--max-total-tokens": _KV_SIZE, "--json-model-override-args": _OVERRIDES,
-            "--ep-num-redundant-experts": _COPIES,
-        },
+        caveats=_turn({
+            _DENSE_COPIES: "--moe-dense-tp-size", _STATE_POOL: "--max-mamba-cache-size --mamba-full-memory-ratio",
+            _OFFLOADED: "--cpu-offload-gb --offload-group-size --kt-num-gpu-experts --kt-weight-path", _KV_SIZE: "--max-total-tokens",
+            _OVERRIDES: "--json-model-override-args", _COPIES: "--ep-num-redundant-experts",
+        }),
     ),
     Dialect(
         "TensorRT-LLM", ("trtllm", "tensorrt"),
-        {
-            "--tp-size": "tensor", "--tensor-parallel-size": "tensor", "--pp-size": "pipeline", "--pipeline-parallel-size": "pipeline",
-            "--ep-size": "expert", "--moe-expert-parallel-size": "expert", "--expert-parallel-size": "expert",
-            "--enable-attention-dp": "attention_dp", "--model": "model", "--kv-cache-dtype": "kv_cache_dtype", "--config": "file",
-            "--extra-llm-api-options": "file", "--max-num-tokens": STEP_TOKENS, "--max-seq-len": CONTEXT_LIMIT,
-            "--mamba-ssm-cache-dtype": "state_dtype", **_limits("trtllm"),
-            **dict.fromkeys(("--cp-size", "--context-parallel-size"), UNREAD),
-        },
+        _flags(
+            "trtllm",
+            tensor="--tp-size --tensor-parallel-size", pipeline="--pp-size --pipeline-parallel-size",
+            expert="--ep-size --moe-expert-parallel-size --expert-parallel-size", attention_dp="--enable-attention-dp", model="--model",
+            kv_cache_dtype="--kv-cache-dtype", file="--config --extra-llm-api-options", step_tokens="--max-num-tokens",
+            context_limit="--max-seq-len", state_dtype="--mamba-ssm-cache-dtype", unread="--cp-size --context-parallel-size",
+        ),
         "trtllm-serve", _spread_trtllm,
         running=_run_trtllm,
         # llmapi/llm_args.py, max_batch_size; the state of as many is taken at the start (pyexecutor/mamba_cache_manager.py)
         least_default=2048,
         states=States.AT_THE_START,
         # a share of what the weights leave, not of the whole memory
-        caveats={"--kv-cache-free-gpu-memory-fraction": _KV_SIZE, "--free-gpu-memory-fraction": _KV_SIZE},
+        caveats=_turn({_KV_SIZE: "--kv-cache-free-gpu-memory-fraction --free-gpu-memory-fraction"}),
         abbreviates=False,
     ),
     # launcher/src/main.rs at 3.3
     Dialect(
         "Hugging Face TGI", ("text-generation",),
-        {
-            "--model-id": "model", "--num-shard": "tensor", "--dtype": "dtype", "--kv-cache-dtype": "kv_cache_dtype",
-            "--cuda-memory-fraction": SHARE, "--speculate": "drafts", "--max-total-tokens": CONTEXT_LIMIT, **_limits("tgi"),
-        },
+        _flags(
+            "tgi", model="--model-id", tensor="--num-shard", dtype="--dtype", kv_cache_dtype="--kv-cache-dtype",
+            memory_share="--cuda-memory-fraction", drafts="--speculate", context_limit="--max-total-tokens",
+        ),
         "", _spread_plain,
         # of --max-concurrent-requests
         least_default=128,
@@ -235,26 +234,23 @@ DIALECTS = (
     # tools/server/README.md at b11434; -np of newer builds is chosen by it where nothing says it
     Dialect(
         "llama.cpp", ("llama-server", "llama.cpp", "llama-cpp"),
-        {
-            "--model": "model", "-m": "model", "--hf-repo": "model", "-hf": "model", "-hfr": "model", "--model-draft": "algorithm",
-            "-md": "algorithm", "--draft-max": "drafts", "--draft": "drafts", "--draft-n": "drafts",
-            **dict.fromkeys(("--embedding", "--embeddings", "--rerank", "--reranking"), "pooling"), **_limits("llamacpp"),
-        },
+        _flags(
+            "llamacpp", model="--model -m --hf-repo -hf -hfr", algorithm="--model-draft -md", drafts="--draft-max --draft --draft-n",
+            pooling="--embedding --embeddings --rerank --reranking",
+        ),
         "", _spread_plain,
         states=States.AT_THE_START,
-        caveats={
-            **dict.fromkeys(("--ctx-size", "-c"), _KV_SIZE),
-            **dict.fromkeys(("--cache-type-k", "-ctk", "--cache-type-v", "-ctv"), _KV_FORMAT),
-            **dict.fromkeys(("--tensor-split", "-ts", "--split-mode", "-sm"), _OTHER_SPLIT),
-            **dict.fromkeys(("--n-cpu-moe", "-ncmoe", "--override-tensor", "-ot"), _OFFLOADED),
-        },
-        switches=dict.fromkeys(("--cpu-moe", "-cmoe"), _OFFLOADED),
+        caveats=_turn({
+            _KV_SIZE: "--ctx-size -c", _KV_FORMAT: "--cache-type-k -ctk --cache-type-v -ctv",
+            _OTHER_SPLIT: "--tensor-split -ts --split-mode -sm", _OFFLOADED: "--n-cpu-moe -ncmoe --override-tensor -ot",
+        }),
+        switches=_turn({_OFFLOADED: "--cpu-moe -cmoe"}),
         abbreviates=False,
     ),
     # lmdeploy/cli/utils.py at 0.18
     Dialect(
         "LMDeploy", ("lmdeploy",),
-        {"--tp": "tensor", "--dtype": "dtype", "--session-len": CONTEXT_LIMIT, **_limits("lmdeploy"), **_OWN_SIZES},
+        _flags("lmdeploy", tensor="--tp", dtype="--dtype", context_limit="--session-len", unread=_OWN_SIZES),
         "api_server", _spread_plain,
         states=States.AT_THE_START,
         caveats={"--cache-max-entry-count": _KV_SIZE, "--quant-policy": _KV_FORMAT, "--model-format": _FORMAT},
@@ -262,10 +258,10 @@ DIALECTS = (
     # lightllm/server/api_cli.py
     Dialect(
         "LightLLM", ("lightllm",),
-        {
-            "--model-dir": "model", "--tp": "tensor", "--data-type": "dtype", "--mem-fraction": SHARE, "--mtp-step": "drafts",
-            "--max-req-total-len": CONTEXT_LIMIT, **_limits("lightllm"), **_OWN_SIZES,
-        },
+        _flags(
+            "lightllm", model="--model-dir", tensor="--tp", dtype="--data-type", memory_share="--mem-fraction", drafts="--mtp-step",
+            context_limit="--max-req-total-len", unread=_OWN_SIZES,
+        ),
         "", _spread_plain,
         states=States.AT_THE_START,
         caveats={"--max-total-token-num": _KV_SIZE, "--quant-type": _FORMAT, "--llm-kv-type": _KV_FORMAT},
@@ -273,17 +269,16 @@ DIALECTS = (
     # mistralrs-cli and mistralrs-server
     Dialect(
         "mistral.rs", ("mistralrs", "mistral.rs"),
-        {"--model-id": "model", "-m": "model", "--dtype": "dtype", "-d": "dtype", "--pa-gpu-mem-usage": SHARE, **_limits("mistralrs")},
+        _flags("mistralrs", model="--model-id -m", dtype="--dtype -d", memory_share="--pa-gpu-mem-usage"),
         "", _spread_plain,
-        caveats={
-            "--isq": _FORMAT, "--pa-gpu-mem": _KV_SIZE, "--pa-ctxt-len": _KV_SIZE, "--pa-cache-type": _KV_FORMAT,
-            "--num-device-layers": _OTHER_SPLIT, "-n": _OTHER_SPLIT,
-        },
+        caveats=_turn({
+            _FORMAT: "--isq", _KV_SIZE: "--pa-gpu-mem --pa-ctxt-len", _KV_FORMAT: "--pa-cache-type", _OTHER_SPLIT: "--num-device-layers -n",
+        }),
         abbreviates=False,
     ),
     # router/src/main.rs of text-embeddings-inference
     Dialect(
-        "Hugging Face Text Embeddings Inference", ("text-embeddings",), {"--model-id": "model", "--dtype": "dtype", **_limits("tei")},
+        "Hugging Face Text Embeddings Inference", ("text-embeddings",), _flags("tei", model="--model-id", dtype="--dtype"),
         "", _spread_plain,
         abbreviates=False,
         environment=True,
