@@ -5,8 +5,8 @@ create view summand as
         coalesce(c.requests, 0) as requests, coalesce(c.cached, 0) as cached
     from member join line using (owner) left join counting as c on c.owner = line.owner and c.week = line.week;
 
--- Cost by owner, with idle and down time borne by the tokens of the same owner; not of owners that did neither phase, or count no tokens of
--- it.
+-- Cost by phase, with idle and down time borne by the tokens of the same owner; without owners that did neither phase, or count no tokens
+-- of it.
 create view borne as
     with
     by_phase as (
@@ -20,10 +20,11 @@ create view borne as
             coalesce(max(usd) filter (where phase = 'decode'), 0.0) as decode
         from by_phase group by section, item, week, owner having prefill + decode > 0
     )
-    select section, item, week, 'prefill' as phase, prefill * usd / (prefill + decode) as usd
-    from by_owner where counts_prefill
-    union all
-    select section, item, week, 'decode', decode * usd / (prefill + decode) from by_owner where counts_decode;
+    select
+        section, item, week,
+        fsum(prefill * usd / (prefill + decode)) filter (where counts_prefill) as borne_prefill,
+        fsum(decode * usd / (prefill + decode)) filter (where counts_decode) as borne_decode
+    from by_owner group by section, item, week;
 
 -- `Totals`; what is "all" is 1 where every engine's tokens are counted, or NULL without any.
 create view totals as
@@ -62,22 +63,15 @@ create view totals as
             fsum(iif(requests, total, 0.0)) filter (where quantity = 'cost') as requests_usd,
             fsum(iif(cached, total, 0.0)) filter (where quantity = 'prompt_tokens') as cacheable_tokens
         from summand group by section, item, week
-    ),
-    bearing as (
-        select
-            section, item, week,
-            fsum(usd) filter (where phase = 'prefill') as prefill,
-            fsum(usd) filter (where phase = 'decode') as decode
-        from borne group by section, item, week
     )
     select
         sums.*,
         add_up(
             "gpu_hours_by_state.busy", "gpu_hours_by_state.idle", "gpu_hours_by_state.down", "gpu_hours_by_state.unknown"
         ) as gpu_hours,
-        coalesce(bearing.prefill, 0.0) as "allocated_usd.prefill",
-        coalesce(bearing.decode, 0.0) as "allocated_usd.decode"
-    from sums left join bearing using (section, item, week);
+        coalesce(borne_prefill, 0.0) as "allocated_usd.prefill",
+        coalesce(borne_decode, 0.0) as "allocated_usd.decode"
+    from sums left join borne using (section, item, week);
 
 -- `Attainment`, over all models.
 create view attainments as
