@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.bills.charge import BillError, CurrencyError, Fault, LineError
@@ -47,15 +48,22 @@ def read_bill(settings: BillSettings, week: Week, known: Collection[str], progre
     """Reads all files. `known`: machines that were metered, by `normalise_resource`. Raises BillError where nothing can be compared."""
     files = find_bill_files(settings.paths)
     scope = Scope(settings.instance_types, settings.accounts, {*known, *settings.mapping})
-    found = Bill(Ledger(week, scope), len(files.paths), files.older)
-    said = _Progress(progress, len(files.paths))
-    for path in files.paths:
-        said.begin(path)
-        _read_file(path, settings, found, said)
-    return found
+    bill = Bill(Ledger(week, scope), len(files.paths), files.older)
+    last = time.monotonic()
+
+    def say(number: int, path: str, lines: int) -> None:
+        """How far it is, every two seconds at most."""
+        nonlocal last
+        if time.monotonic() - last >= _PROGRESS_SECONDS:
+            last, name = time.monotonic(), os.path.basename(path)[:60]
+            progress(f"reading bills: {name}, file {number} of {len(files.paths)}, {lines:,} lines")
+
+    for number, path in enumerate(files.paths, 1):
+        _read_file(path, settings, bill, partial(say, number, path))
+    return bill
 
 
-def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -> None:
+def _read_file(path: str, settings: BillSettings, bill: Bill, say: Callable[[int], None]) -> None:
     rows = ParquetRows(path) if _is_parquet(path) else CsvRows(path)
     numbered = iter(rows)
     first = next(numbered, None)
@@ -74,7 +82,7 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -
     for number, row in numbered:
         bill.lines += 1
         if not bill.lines % _LINES_BETWEEN:
-            said.say(bill.lines)
+            say(bill.lines)
         if rows.faults:
             _take_faults(rows, bill)
         if row == first[1]:
@@ -114,22 +122,3 @@ def _is_parquet(path: str) -> bool:
             return file.read(4) == b"PAR1"
     except OSError:
         return False
-
-
-class _Progress:
-    """Says how far it is, every two seconds at most."""
-
-    def __init__(self, show: Callable[[str], None], files: int) -> None:
-        self._show, self._files = show, files
-        self._number, self._name = 0, ""
-        self._last = time.monotonic()
-
-    def begin(self, path: str) -> None:
-        """The next file."""
-        self._number, self._name = self._number + 1, os.path.basename(path)[:60]
-
-    def say(self, lines: int) -> None:
-        """So many lines were read."""
-        if time.monotonic() - self._last >= _PROGRESS_SECONDS:
-            self._last = time.monotonic()
-            self._show(f"reading bills: {self._name}, file {self._number} of {self._files}, {lines:,} lines")
