@@ -183,13 +183,11 @@ def find_delimiter(header: str) -> str:
 
 
 class Rows:
-    """Rows of a file with the number of the line that each ends on, the header first. Damage goes to `faults` and ends the file, or the
+    """Rows of a file with the number of the line that each ends on, the header first. Damage goes to `note` and ends the file, or the
     row alone."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        # what is wrong with rows that are left out, since it was last asked for
-        self.faults: list[Fault] = []
+    def __init__(self, path: str, note: Callable[[Fault], None]) -> None:
+        self._path, self._note_fault = path, note
 
     def __iter__(self) -> Iterator[Numbered]:
         """Raises BillError where the file cannot be opened, or nothing can read it."""
@@ -246,7 +244,7 @@ class CsvRows(Rows):
             yield line
 
     def _note(self, line: int, what: str, fix: str) -> None:
-        self.faults.append(Fault(self._path, line, "", what, fix))
+        self._note_fault(Fault(self._path, line, "", what, fix))
 
 
 # --- A Parquet file -> its rows as texts, batch by batch. Needs pyarrow, which comes with the extra bills-parquet.
@@ -280,7 +278,7 @@ class ParquetRows(Rows):
             damage = BillError(self._path, f"the Parquet file is damaged: {first_line}", "Fetch it again.")
             if number == 1:
                 raise damage from None
-            self.faults.append(damage.fault)
+            self._note_fault(damage.fault)
 
 
 def _write(value: Any) -> str:

@@ -64,10 +64,8 @@ def read_bill(settings: BillSettings, week: Week, known: Collection[str], progre
 
 
 def _read_file(path: str, settings: BillSettings, bill: Bill, say: Callable[[int], None]) -> None:
-    rows = ParquetRows(path) if _is_parquet(path) else CsvRows(path)
-    numbered = iter(rows)
+    numbered = iter((ParquetRows if _is_parquet(path) else CsvRows)(path, bill.note))
     first = next(numbered, None)
-    _take_faults(rows, bill)
     if first is None:
         bill.note(Fault(path, 0, "", "the file is empty", "Leave it out, or export it again."))
         return
@@ -83,8 +81,6 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, say: Callable[[int
         bill.lines += 1
         if not bill.lines % _LINES_BETWEEN:
             say(bill.lines)
-        if rows.faults:
-            _take_faults(rows, bill)
         if row == first[1]:
             # of a file that was put behind another one
             continue
@@ -104,15 +100,8 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, say: Callable[[int
         machine = add(charge)
         if machine is not None and not machine.tags:
             machine.tags = tags.read(row)
-    _take_faults(rows, bill)
     bill.clouds |= reader.clouds - {""}
     bill.converted_lines += reader.converted_lines
-
-
-def _take_faults(rows: CsvRows | ParquetRows, bill: Bill) -> None:
-    for fault in rows.faults:
-        bill.note(fault)
-    rows.faults.clear()
 
 
 def _is_parquet(path: str) -> bool:

@@ -371,7 +371,7 @@ def test_parquet_is_as_csv(tmp_path: Path) -> None:
 def test_parquet_without_its_extra_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(BillError, match=r"Install llm-serving-exporter\[bills-parquet\], or export as CSV\."):
-        list(parquet_rows.ParquetRows(str(write(tmp_path, b"PAR1"))))
+        list(parquet_rows.ParquetRows(str(write(tmp_path, b"PAR1")), [].append))
 
 
 def test_of_an_exports_versions_the_newest_is_read(tmp_path: Path) -> None:
