@@ -9,7 +9,7 @@ from functools import partial
 
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.bills.charge import BillError, CurrencyError, Fault, LineError
-from llm_serving_review.bills.files import CsvRows, ParquetRows, find_bill_files
+from llm_serving_review.bills.files import find_bill_files, read_csv_rows, read_parquet_rows
 from llm_serving_review.bills.formats import READERS, Columns, TagReader
 from llm_serving_review.bills.ledger import Ledger, Scope
 from llm_serving_review.evidence.week import Week
@@ -64,7 +64,7 @@ def read_bill(settings: BillSettings, week: Week, known: Collection[str], progre
 
 
 def _read_file(path: str, settings: BillSettings, bill: Bill, say: Callable[[int], None]) -> None:
-    numbered = iter((ParquetRows if _is_parquet(path) else CsvRows)(path, bill.note))
+    numbered = (read_parquet_rows if _is_parquet(path) else read_csv_rows)(path, bill.note)
     first = next(numbered, None)
     if first is None:
         bill.note(Fault(path, 0, "", "the file is empty", "Leave it out, or export it again."))
