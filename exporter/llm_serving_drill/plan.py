@@ -66,7 +66,7 @@ def make_plan(forecast: Forecast, settings: Settings) -> Plan:
         may_lose = forecast.replicas_by_node.get(node)
     required = settings.expected_alerts or ()
     by_rule = names.ALERTS if settings.expected_alerts is None else ()
-    why_not = tuple(_refusals(forecast, settings, node, may_lose, (*required, *by_rule)))
+    why_not = tuple(_refusals(forecast, settings, may_lose, (*required, *by_rule)))
     notes = list(_notes(forecast, settings, node))
     if settings.watch:
         notes += [f"this would be a reason not to trigger one: {reason}" for reason in why_not]
@@ -85,9 +85,7 @@ def _fullest(forecast: Forecast) -> str | None:
     )
 
 
-def _refusals(
-    forecast: Forecast, settings: Settings, node: str | None, may_lose: int | None, alerts: tuple[str, ...]
-) -> Iterator[str]:
+def _refusals(forecast: Forecast, settings: Settings, may_lose: int | None, alerts: tuple[str, ...]) -> Iterator[str]:
     now = forecast.reading
     if now.ready is None:
         yield f"Prometheus has no ready replicas of this model and role recorded ({names.READY}); {_name_others(forecast)}"
@@ -103,7 +101,7 @@ def _refusals(
             "nothing says how many replicas stand on a node (target_node_info), so that too great a loss could not be told; "
             "give --max-lost"
         )
-    yield from _alerting(forecast, settings, node, alerts)
+    yield from _alerting(forecast, settings, alerts)
     reached = find_bound_reached(now, settings.bounds)
     if reached:
         yield f"a bound is reached before anything is lost: {reached}"
@@ -129,7 +127,7 @@ def _redundancy(now: Reading) -> Iterator[str]:
         yield f"N-1 says that the survivors cannot carry the demand of the last hour{which}"
 
 
-def _alerting(forecast: Forecast, settings: Settings, node: str | None, alerts: tuple[str, ...]) -> Iterator[str]:
+def _alerting(forecast: Forecast, settings: Settings, alerts: tuple[str, ...]) -> Iterator[str]:
     if settings.expected_alerts is None:
         if names.REPLICA_LOST not in forecast.rules:
             yield (

@@ -181,16 +181,16 @@ def compare_forecast(course: Course) -> tuple[Compared, ...]:
     """
     if course.forecast is None:
         return ()
-    plan, before = course.forecast.reading, course.before
-    alone: list[Reading] = []
-    if course.lost_unix_seconds is not None and before is not None and before.ready is not None:
-        from_then = course.lost_unix_seconds + course.settings.rate_window_seconds
-        missing = [
-            reading
-            for reading in readings_since_loss(course)
-            if reading.ready is not None and reading.ready < before.ready
-        ]
-        alone = [reading for reading in missing if reading.unix_seconds >= from_then]
+    plan, ready = course.forecast.reading, course.before.ready if course.before else None
+    from_then = (course.lost_unix_seconds or 0.0) + course.settings.rate_window_seconds
+    alone = [
+        reading
+        for reading in readings_since_loss(course)
+        if ready is not None
+        and reading.ready is not None
+        and reading.ready < ready
+        and reading.unix_seconds >= from_then
+    ]
     rows = []
     for resource in sorted(plan.n1_load.keys() | plan.n1_capacity.keys()):
         capacity = plan.n1_capacity.get(resource)
@@ -308,9 +308,8 @@ def hold_is_over(course: Course, now_unix_seconds: float) -> bool:
         return now_unix_seconds - lost >= settings.hold_seconds
     if not settings.hold_for_page or course.plan is None or course.forecast is None:
         return False
-    sightings = {sighting.name: sighting for sighting in course.sightings}
-    waited_for = [alert for alert in sightings.values() if alert.pending_unix_seconds and not alert.firing_unix_seconds]
-    if have_all_arrived(course) and not waited_for:
+    is_pending = any(seen.pending_unix_seconds and not seen.firing_unix_seconds for seen in course.sightings)
+    if have_all_arrived(course) and not is_pending:
         return True
     rules = [rule for name, rule in course.forecast.rules.items() if name in course.plan.alerts]
     # a load that is too high is seen once the recorded rates hold nothing of the lost ones any more

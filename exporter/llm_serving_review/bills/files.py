@@ -175,6 +175,8 @@ _LONGEST_CELL = 2**17
 # between cells, where a program of another country or another kind wrote the file; no column's name has one of them
 _DELIMITERS = ",;\t|"
 Numbered = tuple[int, list[str]]
+# line, what is wrong, what to do
+_NoteAt = Callable[[int, str, str], None]
 
 
 def find_delimiter(header: str) -> str:
@@ -182,71 +184,58 @@ def find_delimiter(header: str) -> str:
     return max(_DELIMITERS, key=header.count)
 
 
-class Rows:
-    """Rows of a file with the number of the line that each ends on, the header first. Damage goes to `faults` and ends the file, or the
-    row alone."""
+def read_csv_rows(path: str, note: Callable[[Fault], None]) -> Iterator[Numbered]:
+    """Rows of a CSV file with the number of the line that each ends on, the header first. Damage goes to `note` and ends the file, or the
+    row alone. Raises BillError where the file cannot be opened."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        # what is wrong with rows that are left out, since it was last asked for
-        self.faults: list[Fault] = []
+    def note_at(line: int, what: str, fix: str) -> None:
+        note(Fault(path, line, "", what, fix))
 
-    def __iter__(self) -> Iterator[Numbered]:
-        """Raises BillError where the file cannot be opened, or nothing can read it."""
-        raise NotImplementedError
+    try:
+        with open(path, "rb") as file:
+            yield from _read_rows(file, note_at)
+    except OSError as error:
+        what = f"the file cannot be read: {error.strerror or error}"
+        raise BillError(path, what, "Check its path and permissions.") from None
+    except LineError as error:
+        raise BillError(path, error.what, error.fix) from None
 
 
-class CsvRows(Rows):
-    """Of a CSV file."""
+def _read_rows(file: io.BufferedReader, note_at: _NoteAt) -> Iterator[Numbered]:
+    at = 0
+    try:
+        with open_text(file) as text:
+            csv.field_size_limit(_LONGEST_CELL)
+            lines = _bound_lines(text, note_at)
+            head = next(lines, "")
+            rows = csv.reader(chain([head], lines), delimiter=find_delimiter(head))
+            while True:
+                at = rows.line_num
+                try:
+                    row = next(rows)
+                except StopIteration:
+                    return
+                except csv.Error:
+                    note_at(rows.line_num, "a cell is not closed, or longer than 128 KiB", "Export the file again.")
+                    continue
+                # a spreadsheet writes empty lines with all of their commas
+                if any(row):
+                    yield rows.line_num, row
+    except (*DAMAGE, OSError) as error:
+        # of bzip2, damage is an OSError too, without a number
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        note_at(at + 1, "the packed file ends in the middle or is damaged", "Fetch it again.")
 
-    def __iter__(self) -> Iterator[Numbered]:
-        try:
-            with open(self._path, "rb") as file:
-                yield from self._read(file)
-        except OSError as error:
-            what = f"the file cannot be read: {error.strerror or error}"
-            raise BillError(self._path, what, "Check its path and permissions.") from None
-        except LineError as error:
-            raise BillError(self._path, error.what, error.fix) from None
 
-    def _read(self, file: io.BufferedReader) -> Iterator[Numbered]:
-        at = 0
-        try:
-            with open_text(file) as text:
-                csv.field_size_limit(_LONGEST_CELL)
-                lines = self._bounded(text)
-                head = next(lines, "")
-                rows = csv.reader(chain([head], lines), delimiter=find_delimiter(head))
-                while True:
-                    at = rows.line_num
-                    try:
-                        row = next(rows)
-                    except StopIteration:
-                        return
-                    except csv.Error:
-                        what = "a cell is not closed, or longer than 128 KiB"
-                        self._note(rows.line_num, what, "Export the file again.")
-                        continue
-                    # a spreadsheet writes empty lines with all of their commas
-                    if any(row):
-                        yield rows.line_num, row
-        except (*DAMAGE, OSError) as error:
-            # of bzip2, damage is an OSError too, without a number
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            self._note(at + 1, "the packed file ends in the middle or is damaged", "Fetch it again.")
-
-    def _bounded(self, text: io.TextIOWrapper) -> Iterator[str]:
-        number = 0
-        while line := text.readline(LONGEST_LINE):
-            number += 1
-            if len(line) == LONGEST_LINE:
-                self._note(number, "the line is longer than 1 MiB", "Give a CSV file with a charge a line.")
-                return
-            yield line
-
-    def _note(self, line: int, what: str, fix: str) -> None:
-        self.faults.append(Fault(self._path, line, "", what, fix))
+def _bound_lines(text: io.TextIOWrapper, note_at: _NoteAt) -> Iterator[str]:
+    number = 0
+    while line := text.readline(LONGEST_LINE):
+        number += 1
+        if len(line) == LONGEST_LINE:
+            note_at(number, "the line is longer than 1 MiB", "Give a CSV file with a charge a line.")
+            return
+        yield line
 
 
 # --- A Parquet file -> its rows as texts, batch by batch. Needs pyarrow, which comes with the extra bills-parquet.
@@ -256,31 +245,29 @@ class CsvRows(Rows):
 BATCH_ROWS = 8192
 
 
-class ParquetRows(Rows):
-    """Of a Parquet file, with the numbers that a CSV file would have."""
-
-    def __iter__(self) -> Iterator[Numbered]:
-        try:
-            import pyarrow
-            from pyarrow import parquet
-        except ImportError:
-            fix = "Install llm-serving-exporter[bills-parquet], or export as CSV."
-            raise BillError(self._path, "nothing is installed that reads Parquet", fix) from None
-        number = 1
-        try:
-            with parquet.ParquetFile(self._path, memory_map=False, pre_buffer=False) as file:
-                yield number, list(file.schema_arrow.names)
-                for batch in file.iter_batches(BATCH_ROWS, use_threads=False):
-                    columns = [map(_write, column.to_pylist()) for column in batch.columns]
-                    for cells in zip(*columns, strict=True):
-                        number += 1
-                        yield number, list(cells)
-        except (pyarrow.ArrowException, OSError, ValueError) as error:
-            first_line = (str(error) or type(error).__name__).splitlines()[0][:200]
-            damage = BillError(self._path, f"the Parquet file is damaged: {first_line}", "Fetch it again.")
-            if number == 1:
-                raise damage from None
-            self.faults.append(damage.fault)
+def read_parquet_rows(path: str, note: Callable[[Fault], None]) -> Iterator[Numbered]:
+    """Rows of a Parquet file, as a CSV file would have them. Raises BillError where nothing can read it."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        fix = "Install llm-serving-exporter[bills-parquet], or export as CSV."
+        raise BillError(path, "nothing is installed that reads Parquet", fix) from None
+    number = 1
+    try:
+        with parquet.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
+            yield number, list(file.schema_arrow.names)
+            for batch in file.iter_batches(BATCH_ROWS, use_threads=False):
+                columns = [map(_write, column.to_pylist()) for column in batch.columns]
+                for cells in zip(*columns, strict=True):
+                    number += 1
+                    yield number, list(cells)
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        first_line = (str(error) or type(error).__name__).splitlines()[0][:200]
+        damage = BillError(path, f"the Parquet file is damaged: {first_line}", "Fetch it again.")
+        if number == 1:
+            raise damage from None
+        note(damage.fault)
 
 
 def _write(value: Any) -> str:

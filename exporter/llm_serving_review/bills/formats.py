@@ -84,9 +84,9 @@ class Columns:
             what = f"the {columns} {listed(lacking, 'and')} {are} missing"
             raise BillError(self.file, what, "Add what is missing to the export.", 1)
 
-    def name(self, position: int, instead: str = "") -> str:
-        """A column's name as the file has it."""
-        return self._written[position] if position != ABSENT else instead
+    def name(self, position: int) -> str:
+        """A column's name as the file has it; "" where it has none."""
+        return self._written[position] if position != ABSENT else ""
 
 
 def spell_cur(name: str) -> str:

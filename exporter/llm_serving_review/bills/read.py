@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.bills.charge import BillError, CurrencyError, Fault, LineError
-from llm_serving_review.bills.files import CsvRows, ParquetRows, find_bill_files
+from llm_serving_review.bills.files import find_bill_files, read_csv_rows, read_parquet_rows
 from llm_serving_review.bills.formats import READERS, Columns, TagReader
 from llm_serving_review.bills.ledger import Ledger, Scope
 from llm_serving_review.evidence.week import Week
@@ -47,19 +48,24 @@ def read_bill(settings: BillSettings, week: Week, known: Collection[str], progre
     """Reads all files. `known`: machines that were metered, by `normalise_resource`. Raises BillError where nothing can be compared."""
     files = find_bill_files(settings.paths)
     scope = Scope(settings.instance_types, settings.accounts, {*known, *settings.mapping})
-    found = Bill(Ledger(week, scope), len(files.paths), files.older)
-    said = _Progress(progress, len(files.paths))
-    for path in files.paths:
-        said.begin(path)
-        _read_file(path, settings, found, said)
-    return found
+    bill = Bill(Ledger(week, scope), len(files.paths), files.older)
+    last = time.monotonic()
+
+    def say(number: int, path: str, lines: int) -> None:
+        """How far it is, every two seconds at most."""
+        nonlocal last
+        if time.monotonic() - last >= _PROGRESS_SECONDS:
+            last, name = time.monotonic(), os.path.basename(path)[:60]
+            progress(f"reading bills: {name}, file {number} of {len(files.paths)}, {lines:,} lines")
+
+    for number, path in enumerate(files.paths, 1):
+        _read_file(path, settings, bill, partial(say, number, path))
+    return bill
 
 
-def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -> None:
-    rows = ParquetRows(path) if _is_parquet(path) else CsvRows(path)
-    numbered = iter(rows)
+def _read_file(path: str, settings: BillSettings, bill: Bill, say: Callable[[int], None]) -> None:
+    numbered = (read_parquet_rows if _is_parquet(path) else read_csv_rows)(path, bill.note)
     first = next(numbered, None)
-    _take_faults(rows, bill)
     if first is None:
         bill.note(Fault(path, 0, "", "the file is empty", "Leave it out, or export it again."))
         return
@@ -74,9 +80,7 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -
     for number, row in numbered:
         bill.lines += 1
         if not bill.lines % _LINES_BETWEEN:
-            said.say(bill.lines)
-        if rows.faults:
-            _take_faults(rows, bill)
+            say(bill.lines)
         if row == first[1]:
             # of a file that was put behind another one
             continue
@@ -96,15 +100,8 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -
         machine = add(charge)
         if machine is not None and not machine.tags:
             machine.tags = tags.read(row)
-    _take_faults(rows, bill)
     bill.clouds |= reader.clouds - {""}
     bill.converted_lines += reader.converted_lines
-
-
-def _take_faults(rows: CsvRows | ParquetRows, bill: Bill) -> None:
-    for fault in rows.faults:
-        bill.note(fault)
-    rows.faults.clear()
 
 
 def _is_parquet(path: str) -> bool:
@@ -114,22 +111,3 @@ def _is_parquet(path: str) -> bool:
             return file.read(4) == b"PAR1"
     except OSError:
         return False
-
-
-class _Progress:
-    """Says how far it is, every two seconds at most."""
-
-    def __init__(self, show: Callable[[str], None], files: int) -> None:
-        self._show, self._files = show, files
-        self._number, self._name = 0, ""
-        self._last = time.monotonic()
-
-    def begin(self, path: str) -> None:
-        """The next file."""
-        self._number, self._name = self._number + 1, os.path.basename(path)[:60]
-
-    def say(self, lines: int) -> None:
-        """So many lines were read."""
-        if time.monotonic() - self._last >= _PROGRESS_SECONDS:
-            self._last = time.monotonic()
-            self._show(f"reading bills: {self._name}, file {self._number} of {self._files}, {lines:,} lines")

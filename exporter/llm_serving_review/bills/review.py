@@ -107,7 +107,8 @@ def add_bills(
             why, details = _say_no_gpus(bill.ledger, evidence.week.name, scope, {*known, *bills.mapping})
             return _refuse(review, why, f"{details}{first}", beside)
         return _refuse(review, f"{_say_why_not(bill.ledger, evidence)}{first}", "", beside)
-    clouds = _find_clouds(bill)
+    # none where the bill does not say; who resells one may be called otherwise, but its machines say whose they are
+    clouds = bill.clouds and bill.clouds | {find_cloud(machine) for machine in bill.ledger.machines}
     here = [piece for piece in metered if not _is_elsewhere(piece, clouds)]
     workloads = {one.labels.get("target", ""): one.labels.get("workload", "") for one in evidence.book.workloads}
     unused_usd = _sum_unused(review, period)
@@ -202,14 +203,6 @@ def _list_beside(ledger: Ledger, comparison: Comparison | None = None) -> tuple[
 
 def _sum_paid(pieces: Iterable[MeteredHour]) -> float:
     return fsum(piece.paid_usd for piece in pieces)
-
-
-def _find_clouds(bill: Bill) -> frozenset[str]:
-    """The clouds that the bill has lines of; none where it does not say. Who resells one may be called otherwise, but its machines say
-    whose they are."""
-    if not bill.clouds:
-        return frozenset()
-    return bill.clouds | {find_cloud(machine) for machine in bill.ledger.machines}
 
 
 def _is_elsewhere(piece: MeteredHour, clouds: frozenset[str]) -> bool:

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_review.bills import files as parquet_rows
 from llm_serving_review.bills.charge import (
     BillError,
     Charge,
@@ -28,7 +27,7 @@ from llm_serving_review.bills.charge import (
     read_time,
     read_usage_type,
 )
-from llm_serving_review.bills.files import find_bill_files
+from llm_serving_review.bills.files import find_bill_files, read_parquet_rows
 from llm_serving_review.bills.formats import spell_cur
 from llm_serving_review.bills.ledger import REST, Ledger, Period, Scope, Sum, find_period
 from llm_serving_review.bills.read import Bill, read_bill
@@ -371,7 +370,7 @@ def test_parquet_is_as_csv(tmp_path: Path) -> None:
 def test_parquet_without_its_extra_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(BillError, match=r"Install llm-serving-exporter\[bills-parquet\], or export as CSV\."):
-        list(parquet_rows.ParquetRows(str(write(tmp_path, b"PAR1"))))
+        list(read_parquet_rows(str(write(tmp_path, b"PAR1")), [].append))
 
 
 def test_of_an_exports_versions_the_newest_is_read(tmp_path: Path) -> None:
