@@ -296,8 +296,7 @@ def test_the_configuration_decides_what_reads_the_gpus(tmp_path: Path) -> None:
 
 
 def node_of(text: str, *targets: Target) -> NodeGpus:
-    gpus = NodeGpus()
-    with served(text) as (_, source):
+    with closing(NodeGpus()) as gpus, served(text) as (_, source):
         gpus.set_source(source)
         gpus.read(lambda: targets)
     return gpus
