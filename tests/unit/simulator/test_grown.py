@@ -106,7 +106,7 @@ def test_a_line_is_cut_as_a_scraper_reads_it() -> None:
                 match = TEXT.sample.fullmatch(line.rstrip("\n"))
                 assert match is not None
                 cut = split_sample(line)
-                assert (cut.value, cut.stamp) == (match[3], match[4] or "") == (value, stamp)
+                assert (cut.value, cut.stamp) == (match[3], line[match.end(3) :].strip()) == (value, stamp)
                 assert cut.series == line[: match.start(3)].rstrip()
 
 
