@@ -28,7 +28,7 @@ def test_a_pair_of_exporters_and_a_restart_count_once(tmp_path: Path) -> None:
                 for tick in range(ticks + 1):
                     # the second one is restarted at noon of Wednesday, and begins at 0
                     since = tick - ticks * 60 // 168 if number and tick >= ticks * 60 // 168 else tick
-                    week._put(name, labels, since * step, tick * TICK / HOUR)
+                    week.put(name, tick * TICK / HOUR, since * step, **labels)
     folder = tmp_path / "data"
     blocks(week.text, folder)
     with PrometheusServer(tmp_path, "global: {}\n") as server:
