@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +45,7 @@ from llm_serving_review.pages.summary import render_summary
 from llm_serving_review.settings.arguments import parser, read_since, settings_of
 from llm_serving_review.settings.price_files import read_price_files
 from llm_serving_review.settings.settings import Server, Settings
+from llm_serving_review.tables.facts import LEAST_SQLITE
 
 _OURS = re.compile(r"cost-([0-9]{4}-W[0-9]{2})(-hours)?\.(html|csv|md)")
 
@@ -55,6 +57,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _make_report(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    _refuse_old_sqlite()
     settings, timeout_seconds, warnings = settings_of(arguments, environ)
     pools = read_price_files(settings.price_files)
     asked = _parse_week(arguments.week, settings)
@@ -73,6 +76,13 @@ def _make_report(arguments: argparse.Namespace, environ: Mapping[str, str]) -> i
     if status == EXIT_OK:
         status, sent = _deliver(made, files, settings, environ)
     return _note_run(settings.out, status, made.week.name, sent)
+
+
+def _refuse_old_sqlite() -> None:
+    if sqlite3.sqlite_version_info < LEAST_SQLITE:
+        least = ".".join(map(str, LEAST_SQLITE))
+        what = f"it has SQLite {sqlite3.sqlite_version}, and the review wants {least} or newer"
+        raise ConfigError(Problem("this Python", "", what, "Use a newer Python, or the container's image."))
 
 
 def _make_or_explain(

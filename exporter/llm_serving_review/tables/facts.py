@@ -42,6 +42,8 @@ AT_RATES = "rate in (select value from json_each(:rates))"
 
 # the week under review, and the one before
 NOW, BEFORE = "now", "before"
+# whose `filter` and `iif` the views are written with (sqlite.org/changes.html): what Python is built with may be older
+LEAST_SQLITE = (3, 32)
 # in the order in which each stands on those before it
 _CHAPTERS = ("counted", "totals", "tenants")
 

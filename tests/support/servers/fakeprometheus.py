@@ -56,7 +56,7 @@ class FakePrometheus:
                 content = document if isinstance(document, bytes) else json.dumps(document).encode()
                 self.answer(status, content)
 
-            do_GET = do_POST = _respond  # noqa: N815
+            do_GET = do_POST = _respond  # noqa: N815  # names of http.server
 
         self._serving = serve(Handler)
 

@@ -530,7 +530,6 @@ def test_counters_that_cannot_fall_are_left_as_they_are() -> None:
 def test_two_exporters_agree_on_the_increase() -> None:
     # one started earlier than the other; the engine's own counter grew from 1010 to 1030 meanwhile
     early, late = exported(1000.0, 1010.0, 1030.0), exported(1010.0, 1030.0)
-    assert early[2] is not None and early[1] is not None and late[1] is not None and late[0] is not None  # noqa: PT018  # for mypy
     assert early[2] - early[1] == late[1] - late[0] == 20.0
 
 

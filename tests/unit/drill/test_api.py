@@ -44,7 +44,7 @@ def answering(answers: dict[str, object]) -> Iterator[tuple[str, list[tuple[str,
             seen.append((self.command, self.path, self.read_body().decode()))
             self.answer(200, json.dumps(answers[self.path.partition("?")[0]]).encode())
 
-        do_GET = do_POST = do_PATCH = _respond  # noqa: N815
+        do_GET = do_POST = do_PATCH = _respond  # noqa: N815  # names of http.server
 
     with serve(Handler) as url:
         yield url, seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -264,6 +265,13 @@ def test_bad_usage_is_refused_with_what_to_do(words: tuple[str, ...], message: s
     said = report(*words, status=2).err
     assert said.startswith(message)
     assert "secret" not in said
+
+
+def test_a_python_with_an_old_sqlite_is_refused(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 26, 0))
+    monkeypatch.setattr(sqlite3, "sqlite_version", "3.26.0")
+    said = "error: this Python: it has SQLite 3.26.0, and the review wants 3.32 or newer. Use a newer Python, or the container's image."
+    assert report(status=2).err.startswith(said)
 
 
 def test_whom_to_ask_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,6 +64,8 @@ def made(prometheus: PrometheusServer) -> Review:
 def test_the_review_says_what_happened(made: Review, truth: Truth) -> None:
     assert len(made.week.hours) == 169
     agree(made, PLAN, truth)
+    # every target did both phases, so that tokens bear all of it
+    assert sum(made.now.allocated_usd.values()) == pytest.approx(made.now.usd, abs=0.005)
 
 
 def test_weeks_that_begin_at_half_past_share_the_day(prometheus: PrometheusServer, truth: Truth) -> None:
