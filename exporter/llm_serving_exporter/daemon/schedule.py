@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -83,6 +84,8 @@ class ThreadSchedule:
         self._lock = threading.Lock()
         # names of jobs that run, or wait for a thread
         self._running: set[str] = set()
+        # by name: jobs that wait for a server, or make a step
+        self._begun: dict[str, Coroutine[Wait, bool, None]] = {}
         # steps that can be made now, by whichever thread runs them
         self._ready: deque[_Step] = deque()
         self._stopping = threading.Event()
@@ -132,6 +135,8 @@ class ThreadSchedule:
         while self._leads(own):
             if self._stopping.is_set():
                 waiting.close()
+                for coroutine in list(self._begun.values()):
+                    _give_up(coroutine)
                 return
             self._begin_due()
             # no more than there are now, so that what is due meanwhile is not late
@@ -205,9 +210,13 @@ class ThreadSchedule:
         except Exception:
             log.exception("job %s failed; this is a bug, please report it", job.name)
         if wait is None or coroutine is None:
+            self._begun.pop(job.name, None)
             self._end_run(job)
-        else:
-            waiting.begin(wait, partial(self._wake, job, coroutine))
+            return
+        self._begun[job.name] = coroutine
+        waiting.begin(wait, partial(self._wake, job, coroutine))
+        if self._stopping.is_set():
+            _give_up(coroutine)
 
     def _wake(self, job: Job, coroutine: Coroutine[Wait, bool, None], came_about: bool) -> None:
         self._ready.append(_Step(job, coroutine, came_about))
@@ -237,3 +246,9 @@ class ThreadSchedule:
             log.error("a step hangs, and the others wait for it: %s", error)
             self._relieved.discard(hanging)
             self._thread, self._in_step = hanging, True
+
+
+def _give_up(coroutine: Coroutine[Wait, bool, None]) -> None:
+    """Has a job that nobody will wake again close its sockets: the collector of cycles may come to them before it comes to the job."""
+    with suppress(ValueError):  # it makes a step in a thread that hangs, and is given up after that
+        coroutine.close()

@@ -150,10 +150,11 @@ class TargetPipeline:
             log.exception("target=%s: a tick failed; this is a bug, please report it", self.target.name)
             detail = f"internal error ({type(error).__name__}); the log has the traceback"
             reading = self._record_failure(FailedTickError(Stage.SCRAPE, FailureReason.INTERNAL, detail), started)
+        finally:
+            if self._closed:
+                self._source.close()
         if reading.target is not self.target:  # it was relabelled meanwhile
             reading = replace(reading, target=self.target)
-        if self._closed:
-            self._source.close()
         self.reading = self._finish(self.reading, reading)
         return self.reading
 

@@ -141,6 +141,32 @@ def test_jobs_that_wait_for_servers_hold_no_thread_and_hold_up_no_other() -> Non
         assert all(over)
 
 
+def test_the_end_gives_up_jobs_that_wait_and_those_in_a_step_that_hangs() -> None:
+    """Each closes what it holds: one that is left to the collector of cycles may lose its sockets before it can."""
+    released, begun, given_up = threading.Event(), [], []
+
+    async def wait(hangs: bool) -> None:
+        try:
+            begun.append(hangs)
+            if hangs:
+                released.wait()
+            await SocketWait(one, EVENT_READ, 3600.0)
+        finally:
+            given_up.append(hangs)
+
+    one, other = socket.socketpair()
+    with one, other:
+        with running() as schedule:
+            schedule.every("waits", 3600.0, partial(wait, False))
+            wait_until(lambda: begun == [False], "its wait")
+            schedule.every("hangs", 3600.0, partial(wait, True))
+            wait_until(lambda: begun == [False, True], "the step that hangs")
+            wait_until(lambda: schedule._relieved, "the thread in its place")
+        wait_until(lambda: given_up == [False], "the end of the one that waits")
+        released.set()
+        wait_until(lambda: given_up == [False, True], "the end of the other")
+
+
 def test_jobs_that_block_hold_up_no_job_that_waits() -> None:
     released, stuck, others = threading.Event(), [], []
 
