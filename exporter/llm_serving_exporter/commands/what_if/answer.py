@@ -25,6 +25,7 @@ from llm_serving_exporter.facts.peaks import peaks_of_spec
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import NOTHING, number, percent, seconds, span, usd, usd_four_digits
 
 # of events within their thresholds
@@ -104,6 +105,11 @@ class Watched(Struct, frozen=True):
 
 def watch(week: Week, asked: Asked) -> Watched:
     """Raises UnansweredError for a model, GPU or layout that is not known, FactsError for a name that the catalogues do not have."""
+    if week.gpus % week.ranks:
+        raise UnansweredError(
+            f"a replica of {week.model_name} has {week.ranks} engines on {count_nouns(week.gpus, 'GPU')}, which do not have as many each: "
+            "give its targets gpu_count"
+        )
     formats = _list_own_formats(week, find_facts(asked))
     roof = _roof(find_facts(asked, *formats), find_peaks(week.gpu_name), week.gpus // week.ranks, week.ranks)
     return Watched(week, roof, fit_reach(roof, week.windows), formats)
@@ -186,6 +192,10 @@ def _roof(model: ModelFacts, peaks: GpuPeaks, tensor: int, ranks: int) -> Roof:
 def _change(request: Request, asked: Asked) -> Request:
     """Of another prompt the same share is cached; the context changes by as much as prompt and half an answer do."""
     sent = request.sent
+    if asked.input_tokens is not None and not sent:
+        raise UnansweredError(
+            "no token of prompts was counted, so that another length changes nothing that is known: leave --input-tokens out"
+        )
     factor = 1.0 if asked.input_tokens is None else asked.input_tokens / sent
     output = asked.output_tokens or request.output
     longer = (factor - 1) * sent + (output / request.output - 1) * max(0.0, request.context - sent)

@@ -1,6 +1,6 @@
 """What replicas carry: a mean step at a batch, the rate of requests that keeps it, and whether objectives hold then.
 
-A batch B goes with the rate B / ((o - 1) t), o tokens of an answer and t its step, prompts included. What waits is worked out as for many
+A batch B goes with the rate B / ((o - 1) t), o tokens (2 at least) of an answer and t its step, prompts included. What waits is worked out as for many
 servers in heavy traffic (Halfin and Whitt 1981): places in the batch run out, or prompts queue before one another.
 """
 
@@ -84,16 +84,17 @@ class Step(Struct, frozen=True):
 
 def measure_step(server: Server, request: Request, batch: float) -> Step:
     """At that batch."""
-    roof, factors, computed, gaps = server.roof, server.reach.factors, max(1.0, request.computed), request.output - 1
-    terms = step_terms(roof, batch, request.context, batch / max(1.0, gaps), computed, request.cached)
+    roof, factors, computed = server.roof, server.reach.factors, max(1.0, request.computed)
+    # an answer of one token, as in a pool that only prefills, takes a step too
+    prompts = batch / max(1.0, request.output - 1)
+    terms = step_terms(roof, batch, request.context, prompts, computed, request.cached)
     memory, prefill, decode, beside, hidden = terms.scaled(factors)
     base = memory + decode + beside
     seconds = base + prefill + hidden
     # where prompts queue, each step is full of them
     full = step_terms(roof, batch, request.context, 1.0, computed, request.cached, computed / PART_TOKENS)
     prompt = add_up(full.scaled(factors))
-    rate = batch / (gaps * seconds) if gaps > 0 else 1 / prompt
-    return Step(batch, seconds, base, prompt, (decode + prefill) / seconds, rate)
+    return Step(batch, seconds, base, prompt, (decode + prefill) / seconds, prompts / seconds)
 
 
 def serve(server: Server, request: Request, objective: Objective, rate: float, replicas: int) -> State | None:

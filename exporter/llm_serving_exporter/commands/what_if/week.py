@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from llm_serving_exporter.clients.json_api import Prometheus, Sample
 from llm_serving_exporter.clients.stored_labels import escape_regex
@@ -12,6 +13,7 @@ from llm_serving_exporter.commands.what_if.reach import Window
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.text import escape_label_value
 
 _STEP_SECONDS = 300.0
@@ -25,6 +27,10 @@ _BUSY_SHARE = 0.7
 _LONG_QUEUE = 0.5
 # beyond so many deviations a five-minute rate is a burst, and no chance
 _CHANCE = 3.0
+# what lies outside is nobody's measurement: a year's tokens of a thousand replicas are 1e15, and a ratio of two rates has some digits
+_LEAST, _MOST = 1e-9, 1e16
+# the objectives that an answer holds the load against
+_OBJECTIVES = ("ttft", "itl", "e2e")
 Points = Mapping[float, float]
 
 
@@ -112,6 +118,10 @@ _BY_ENGINE = {
 }
 
 
+def _is_measured(value: float) -> bool:
+    return value == 0 or _LEAST <= value <= _MOST
+
+
 class _Reader:
     """Queries about what has these labels over the same moments."""
 
@@ -126,7 +136,10 @@ class _Reader:
         series = self._prometheus.range(
             query.replace("§", self._labels), self._begin + _STEP_SECONDS, self.end, step_seconds
         )
-        return {labels.get("target", ""): dict(points) for labels, points in series}
+        return {
+            labels.get("target", ""): {at: value for at, value in points if _is_measured(value)}
+            for labels, points in series
+        }
 
     def total(self, query: str) -> Points:
         """Of all series together; none where there is none."""
@@ -138,7 +151,8 @@ class _Reader:
 
     def value(self, query: str) -> float | None:
         """At the end of the days."""
-        return self._prometheus.value(query.replace("§", self._labels), self.end)
+        value = self._prometheus.value(query.replace("§", self._labels), self.end)
+        return value if value is not None and _is_measured(value) else None
 
     def mean(self, record: str, function: str = "avg_over_time") -> float | None:
         """Of a record over the days, of all its series."""
@@ -162,6 +176,15 @@ def read_load(prometheus: Prometheus, labels: Mapping[str, str], begin: float, e
             f"{name} ({role}) finished no request in the last {seconds / 86400:g} days: ask about days with a load, with a longer --over"
         )
     rates = {"finished": finished, **{what: reader.total(query) for what, query in _OF_MODEL.items()}}
+    # a pool of one phase may not count the other's tokens
+    for words, other, kinds in (
+        ("prompts", Role.DECODE, ("sent tokens", "computed tokens")),
+        ("answers", Role.PREFILL, ("made tokens",)),
+    ):
+        if role != other and not any(add_up(rates[kind].values()) for kind in kinds):
+            raise UnansweredError(
+                f"no token of {words} was counted for {name} ({role}): its engines do not say what its load is"
+            )
     gpu, gpus = _find_gpus(reader, name)
     engines = f"count by (target, engine) (last_over_time(llm_serving_kv_cache_usage_ratio{{§}}[{reader.span}]))"
     ranks = reader.value(f"max(count by (target) ({engines}))")
@@ -194,15 +217,29 @@ def read_load(prometheus: Prometheus, labels: Mapping[str, str], begin: float, e
 
 def _find_gpus(reader: _Reader, name: str) -> tuple[str, float]:
     """Of a replica: their kind and their number."""
-    kinds = [(labels.get("gpu_name", ""), n) for labels, n in reader.instant(f"max by (gpu_name) ({reader.gpus})")]
-    if len(kinds) > 1:
-        many = " and ".join(sorted(kind or "an unknown GPU" for kind, _ in kinds))
+    most, least = (
+        {labels.get("gpu_name", ""): n for labels, n in reader.instant(f"{function} by (gpu_name) ({reader.gpus})")}
+        for function in ("max", "min")
+    )
+    if len(most) > 1:
+        many = " and ".join(sorted(kind or "an unknown GPU" for kind in most))
         raise UnansweredError(
             f"{name} ran on {many}, whose steps cannot be separated: ask about days with one kind, with --over"
         )
-    if not kinds or not kinds[0][0]:
+    ((kind, gpus),) = most.items() or [("", 0.0)]
+    if not kind:
         raise UnansweredError(f"the GPUs of {name} are not known: give its targets gpu_model and gpu_count")
-    return kinds[0]
+    fewest = least.get(kind, gpus)
+    if gpus != fewest:
+        raise UnansweredError(
+            f"replicas of {name} ran on {fewest:.3g} to {gpus:.3g} x {kind}, whose steps cannot be separated: "
+            "ask about days with one size, with --over"
+        )
+    if gpus < 1 or gpus != round(gpus):
+        raise UnansweredError(
+            f"a replica of {name} has {gpus:.3g} x {kind}: what a part of a card reaches beside its neighbours is not known"
+        )
+    return kind, gpus
 
 
 def _find_model(prometheus: Prometheus, model: str, role: str | None, seconds: float, end: float) -> tuple[str, str]:
@@ -297,8 +334,8 @@ def _objectives(reader: _Reader) -> dict[str, float]:
     found: dict[str, float] = {}
     query = f"count by (slo, threshold) (last_over_time(llm_serving_slo_events_total{{§}}[{reader.span}]))"
     for labels, _ in reader.instant(query):
-        try:
-            found[labels.get("slo", "")] = float(labels.get("threshold", ""))
-        except ValueError:  # errors have none
-            continue
+        with suppress(ValueError):
+            seconds = float(labels.get("threshold", ""))
+            if labels.get("slo") in _OBJECTIVES and _LEAST <= seconds <= _MOST:
+                found[labels["slo"]] = seconds
     return found

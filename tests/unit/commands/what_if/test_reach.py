@@ -127,6 +127,17 @@ def test_replicas_that_share_prompts_wait_less() -> None:
     assert held == [False, True]
 
 
+def test_a_pool_that_only_prefills_carries_what_its_prompts_take() -> None:
+    server = replace(truth(), kv_tokens=None)
+    seconds = step_terms(ROOF, 0, 0, 1.0, 2000.0).scaled(server.reach.factors)[1]
+    carried = [
+        measure_step(server, Request(2000, 0, output, 2000, 2000), 256).requests_per_second
+        for output in (1.0, 1.01, 1.9, 2.0)
+    ]
+    # what steps take beside their prompts is little, and an answer of two tokens takes one step too
+    assert carried == pytest.approx([1 / seconds] * 4, rel=0.03)
+
+
 def test_what_binds() -> None:
     def binds(server: Server, request: Request) -> str:
         found = least_replicas(server, request, TTFT, 40.0)
