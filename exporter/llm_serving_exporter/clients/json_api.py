@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import responses
-from math import isfinite
 from typing import Any
 
 from llm_serving_exporter.clients.http import HttpError, HttpSession, Limits
@@ -154,8 +153,16 @@ def understood(who: str, flag: str) -> Iterator[None]:
         raise ApiError(f"{who} answered with something else than its API promises ({error!r}); check {flag}") from None
 
 
+# what is larger was never measured, and what is nearer to 0 is left over from rounding: neither may overflow a sum or a quotient
+_LARGEST, _SMALLEST = 1e30, 1e-30
+
+
+def _round_off(value: float) -> float:
+    return value if abs(value) >= _SMALLEST else 0.0
+
+
 class Prometheus:
-    """Queries. Values that are no number (NaN, infinity) count as absent. Raises ApiError.
+    """Queries. Values that are no number (NaN, infinity, beyond 1e30) count as absent, those within 1e-30 of 0 as 0. Raises ApiError.
 
     `warnings`: what it said beside its answers, each once, such as that a store of several did not answer.
     """
@@ -183,7 +190,7 @@ class Prometheus:
             form.append(("time", f"{at_unix_seconds:.3f}"))
         with self._understood():
             found = [(labels_of(one["metric"]), float(one["value"][1])) for one in self._result(form, "/api/v1/query")]
-        return [(labels, value) for labels, value in found if isfinite(value)]
+        return [(labels, _round_off(value)) for labels, value in found if abs(value) <= _LARGEST]
 
     def value(self, query: str, at_unix_seconds: float | None = None) -> float | None:
         """The only sample of an instant query, None where it has none."""
@@ -199,7 +206,11 @@ class Prometheus:
             return [
                 (
                     labels_of(one["metric"]),
-                    [(float(at), float(value)) for at, value in one["values"] if isfinite(float(value))],
+                    [
+                        (float(at), _round_off(float(value)))
+                        for at, value in one["values"]
+                        if abs(float(value)) <= _LARGEST
+                    ],
                 )
                 for one in self._result(form, "/api/v1/query_range")
             ]

@@ -1,6 +1,7 @@
 """Configs that are refused: the message names the key, and no geometry is guessed."""
 
 import math
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.snapshot import Absence
-from tests.support.models.shapes import Config, config_of, count_kv_read, odd, read_odd
+from tests.support.models.shapes import Config, config_of, count_kv_read, odd, read_odd, whole_catalogue
 from tests.support.rows import check_rows
 
 LLAMA, MISTRAL = config_of("Llama-3.1-8B"), config_of("Mistral-7B-v0.1")
@@ -249,3 +250,20 @@ def test_no_config_gets_more_than_a_refusal(data: st.DataObject) -> None:
     assert shape.parameters_total >= shape.parameters_active > 0
     if all(group.kept for group in shape.attention):
         assert count_kv_read(shape, 1e6) <= shape.kv_elements_stored() * 1e6
+
+
+@check_rows("odd_element", [{}, [0], None, "x", 1.5])
+def test_a_list_with_something_else_in_it_gets_no_more_than_a_refusal(odd_element: object) -> None:
+    configs = {row.config.get("model_type"): row.config for row in whole_catalogue()}
+    configs |= {(name, "small"): row.config for name, row in read_odd().items()}
+    changed = [
+        {**config, key: [*value[:-1], odd_element]}
+        for config in configs.values()
+        for key, value in config.items()
+        if isinstance(value, list) and value
+    ]
+    # MiniMax's and DeepSeek-V4's layers, kinds of layers, drafts
+    assert len(changed) > 10
+    for config in changed:
+        with suppress(FactsError):
+            assert geometry(config).parameters_total > 0

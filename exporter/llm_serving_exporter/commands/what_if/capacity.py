@@ -1,7 +1,7 @@
 """What replicas carry: a mean step at a batch, the rate of requests that keeps it, and whether objectives hold then.
 
-A batch B goes with the rate B / ((o - 1) t), o tokens (2 at least) of an answer and t its step, prompts included. What waits is worked out as for many
-servers in heavy traffic (Halfin and Whitt 1981): places in the batch run out, or prompts queue before one another.
+A batch B goes with the rate B / ((o - 1) t), o tokens (2 at least) of an answer and t its step, prompts included. What waits is worked out
+as for many servers in heavy traffic (Halfin and Whitt 1981): places in the batch run out, or prompts queue before one another.
 """
 
 from __future__ import annotations

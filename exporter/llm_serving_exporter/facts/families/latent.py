@@ -170,7 +170,7 @@ def _compressed(look: Look) -> tuple[Layers, ...]:
     ratios = fields.listed("compress_ratios")
     if ratios is None:
         ratios = [128, 128, *((128, 4)[layer % 2] for layer in range(max(0, count - 2)))]
-    if len(ratios) < count or not set(ratios) <= {0, 4, 128}:
+    if len(ratios) < count or any(ratio not in (0, 4, 128) for ratio in ratios):
         raise fields.refused("compress_ratios", f"is not one of [0, 4, 128] for each of {count} layers")
     of = {ratio: tuple(layer for layer in look["every"] if ratios[layer] == ratio) for ratio in (4, 128, 0)}
     return of[4], of[128], of[0]

@@ -312,7 +312,7 @@ def _by_marks(look: Look) -> tuple[Layers, Layers]:
     """full, linear: by the publisher's `attn_type_list` (1: full), else each other layer from the first on is full."""
     fields, count = look.fields, look["layers"]
     marks = fields.listed("attn_type_list")
-    if marks is not None and (len(marks) != count or not set(marks) <= {0, 1}):
+    if marks is not None and (len(marks) != count or any(mark not in (0, 1) for mark in marks)):
         raise fields.refused("attn_type_list", f"is no list of 0 or 1 for each of {count} layers")
     return look.split("layer % 2 == 0" if marks is None else "attn_type_list[layer] == 1")
 
