@@ -1,7 +1,8 @@
 """A running LiteLLM: what its users asked of it is counted exactly, and what the exporter asks itself is not.
 
 `LITELLM_URL=http://127.0.0.1:4000 LITELLM_KEY=sk-… LITELLM_MODEL=fake pytest -m live tests/live`. Nobody else may use the proxy meanwhile.
-The model may be one of `mock_response`; the callbacks must have `prometheus`.
+The model may be one of `mock_response`; of `litellm_settings`, `callbacks` must have `prometheus`, and `require_auth_for_metrics_endpoint`
+be false. Passed last with 1.108.7.
 """
 
 from __future__ import annotations
