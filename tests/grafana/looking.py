@@ -16,8 +16,8 @@ _PROBE = """
     text: body ? body.innerText.trim() : '',
     drawn: !!body && [...body.querySelectorAll('canvas, svg, [role=grid], [role=table]')].some(large),
     error: !!panel.querySelector('[data-testid="data-testid Panel status error"], [aria-label="Panel status"]'),
-    legend: body ? [...body.querySelectorAll('[data-testid^="data-testid VizLegend series "]')].map(
-      one => one.dataset.testid.replace('data-testid VizLegend series ', '')) : [],
+    legend: body ? [...body.querySelectorAll('[data-testid^="data-testid VizLegend series "], tr:has([data-testid="series-icon"])')].map(
+      one => one.querySelector('button').innerText.trim()) : [],
     links: [...panel.querySelectorAll('a[href*="/d/"]')].map(one => one.href),
     box: (({x, y, width, height}) => [x, y + window.scrollY, width, height])(panel.getBoundingClientRect()),
   }]
