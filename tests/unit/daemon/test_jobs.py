@@ -248,6 +248,9 @@ def test_a_step_of_the_wall_clock_is_said_and_moves_no_tick(
             assert reading(daemon, "rare").page.attempts_total == 1
             last = reading(daemon, "often").page.derived
             assert 0 < last.window_seconds < 60
+    # once, and no step was said before there was one
+    ((moved, *_),) = (record.args for record in caplog.records if "the wall clock moved by" in record.msg)
+    assert moved == pytest.approx(step, abs=1.0)
 
 
 def test_servers_and_names_that_hang_hold_up_no_other_target(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,9 @@ def test_figures_and_names_of_a_page_survive_a_short_secret_or_one_of_digits() -
 
 def test_a_long_secret_is_masked_as_a_name_too() -> None:
     assert Masker(["sk_0123456789abcdef"]).mask_body(b"sk_0123456789abcdef 1\n") == b"redacted 1\n"
+    # of 16 characters, and of 15
+    assert Masker(["sk_0123456789abc"]).mask_body(b"sk_0123456789abc 1\n") == b"redacted 1\n"
+    assert Masker(["sk_0123456789ab"]).mask_body(b"sk_0123456789ab 1\n") == b"sk_0123456789ab 1\n"
 
 
 def test_a_page_without_a_secret_is_the_same_object() -> None:
