@@ -107,9 +107,11 @@ def check_checkout(version: str) -> None:
 
 def export_commit(folder: Path) -> None:
     """The files of the last commit."""
-    packed = subprocess.run(("git", "archive", "HEAD"), cwd=ROOT, capture_output=True, check=True).stdout  # noqa: S607
+    packed = folder / "commit.tar"
+    run("git", "archive", "--output", str(packed), "HEAD")
     # the program: Debian 12's Python, 3.11.2, unpacks without `filter`, and later ones warn about that
-    subprocess.run(("tar", "--extract", "--directory", str(folder)), input=packed, check=True)  # noqa: S603, S607
+    run("tar", "--extract", "--file", str(packed), "--directory", str(folder))
+    packed.unlink()
 
 
 def state_version(folder: Path, version: str) -> list[str]:

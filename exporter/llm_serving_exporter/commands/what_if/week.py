@@ -27,8 +27,6 @@ _BUSY_SHARE = 0.7
 _LONG_QUEUE = 0.5
 # beyond so many deviations a five-minute rate is a burst, and no chance
 _CHANCE = 3.0
-# what lies outside is nobody's measurement: a year's tokens of a thousand replicas are 1e15, and a ratio of two rates has some digits
-_LEAST, _MOST = 1e-9, 1e16
 # the objectives that an answer holds the load against
 _OBJECTIVES = ("ttft", "itl", "e2e")
 Points = Mapping[float, float]
@@ -118,12 +116,8 @@ _BY_ENGINE = {
 }
 
 
-def _is_measured(value: float) -> bool:
-    return value == 0 or _LEAST <= value <= _MOST
-
-
 class _Reader:
-    """Queries about what has these labels over the same moments."""
+    """Queries about what has these labels over the same moments. What is below 0 was never measured: these are counts."""
 
     def __init__(self, prometheus: Prometheus, labels: Mapping[str, str], begin: float, end: float) -> None:
         self._prometheus, self._begin, self.end = prometheus, begin, end
@@ -137,8 +131,7 @@ class _Reader:
             query.replace("§", self._labels), self._begin + _STEP_SECONDS, self.end, step_seconds
         )
         return {
-            labels.get("target", ""): {at: value for at, value in points if _is_measured(value)}
-            for labels, points in series
+            labels.get("target", ""): {at: value for at, value in points if value >= 0} for labels, points in series
         }
 
     def total(self, query: str) -> Points:
@@ -152,7 +145,7 @@ class _Reader:
     def value(self, query: str) -> float | None:
         """At the end of the days."""
         value = self._prometheus.value(query.replace("§", self._labels), self.end)
-        return value if value is not None and _is_measured(value) else None
+        return value if value is not None and value >= 0 else None
 
     def mean(self, record: str, function: str = "avg_over_time") -> float | None:
         """Of a record over the days, of all its series."""
@@ -183,7 +176,8 @@ def read_load(prometheus: Prometheus, labels: Mapping[str, str], begin: float, e
     ):
         if role != other and not any(add_up(rates[kind].values()) for kind in kinds):
             raise UnansweredError(
-                f"no token of {words} was counted for {name} ({role}): its engines do not say what its load is"
+                f"no token of {words} was counted for {name} ({role}), as where a model embeds or its engines do not say: "
+                "ask about one that is counted"
             )
     gpu, gpus = _find_gpus(reader, name)
     engines = f"count by (target, engine) (last_over_time(llm_serving_kv_cache_usage_ratio{{§}}[{reader.span}]))"
@@ -237,7 +231,8 @@ def _find_gpus(reader: _Reader, name: str) -> tuple[str, float]:
         )
     if gpus < 1 or gpus != round(gpus):
         raise UnansweredError(
-            f"a replica of {name} has {gpus:.3g} x {kind}: what a part of a card reaches beside its neighbours is not known"
+            f"a replica of {name} has {gpus:.3g} x {kind}: what a part of a card reaches beside its neighbours is not known; "
+            "ask about a model on whole cards"
         )
     return kind, gpus
 
@@ -336,6 +331,6 @@ def _objectives(reader: _Reader) -> dict[str, float]:
     for labels, _ in reader.instant(query):
         with suppress(ValueError):
             seconds = float(labels.get("threshold", ""))
-            if labels.get("slo") in _OBJECTIVES and _LEAST <= seconds <= _MOST:
+            if labels.get("slo") in _OBJECTIVES and 0 < seconds < math.inf:
                 found[labels["slo"]] = seconds
     return found

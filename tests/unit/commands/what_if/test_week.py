@@ -73,13 +73,18 @@ CASES: dict[str, tuple[dict[str, list[Labels]], float, str]] = {
     ),
     "a part of a GPU": (
         {**ONE, **SIZED}, 1.0,
-        "a replica of acme/m has 0.429 x H100: what a part of a card reaches beside its neighbours is not known",
+        "a replica of acme/m has 0.429 x H100: what a part of a card reaches beside its neighbours is not known; "
+        "ask about a model on whole cards",
     ),
     "no prompts": (
-        ONE, 1.0, "no token of prompts was counted for acme/m (unified): its engines do not say what its load is"
+        ONE, 1.0,
+        "no token of prompts was counted for acme/m (unified), as where a model embeds or its engines do not say: "
+        "ask about one that is counted",
     ),
     "no answers": (
-        ONE, 1.0, "no token of answers was counted for acme/m (unified): its engines do not say what its load is"
+        ONE, 1.0,
+        "no token of answers was counted for acme/m (unified), as where a model embeds or its engines do not say: "
+        "ask about one that is counted",
     ),
     "engines that share a GPU": (
         {**ONE, **SIZED, "count by (target)": [{}]}, 1.0,
